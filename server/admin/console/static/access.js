@@ -2,7 +2,7 @@
 
 import { get, replacing } from "./api.js";
 import { change } from "./change.js";
-import { bytes, count, dotted, empty, field, h, link, many, refill, table, turns, unseenStatus } from "./dom.js";
+import { bytes, choice, count, dotted, empty, field, fold, h, input, link, many, refill, table, turns, unseenStatus } from "./dom.js";
 
 const RESOURCES = ["topic", "group", "cluster", "transactional-id", "delegation-token", "user"];
 const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit"];
@@ -10,8 +10,6 @@ const QUOTAS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage"
 const KINDS = [["user", "User"], ["client-id", "Client id"], ["ip", "Address"]];
 const ANYBODY = "others without a quota";
 
-const choice = (values) => h("select", {}, values.map((value) => h("option", { value }, value)));
-const input = (more = {}) => h("input", { autocomplete: "off", spellcheck: "false", ...more });
 const removal = (key, name, act) => h("button", { type: "button", class: "plain", "data-key": `remove ${key}`, "aria-label": `Remove ${name}`, onclick: act }, "Remove");
 
 const LISTS = {
@@ -93,4 +91,4 @@ function quotaForm(view, then) {
   return form("Set a quota", submit, [...KINDS.map(([kind, title]) => field(`quota-${kind}`, `${title}, * for ${ANYBODY}`, names[kind])), field("quota-name", "Quota", quota), field("quota-value", "Value", value)], "Set");
 }
 
-const form = (title, submit, fields, button) => h("details", { class: "setting" }, h("summary", {}, h("span", {}, title)), h("form", { class: "bar", onsubmit: submit }, fields, h("button", { class: "main" }, button)));
+const form = (title, submit, fields, button) => fold(title, {}, h("form", { class: "bar", onsubmit: submit }, fields, h("button", { class: "main" }, button)));

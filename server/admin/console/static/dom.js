@@ -125,6 +125,18 @@ export const facts = (...pairs) => h("dl", { class: "facts" }, pairs.map(([name,
 
 export const empty = (title, ...rest) => h("div", { class: "empty" }, h("strong", {}, title), rest);
 
+// An input that the browser neither completes nor corrects.
+export const input = (more = {}) => h("input", { autocomplete: "off", spellcheck: "false", ...more });
+
+// A select element. Each value is its own text, or a pair of value and text.
+export const choice = (values, chosen = null) => h("select", {}, values.map((each) => {
+  const [value, text] = Array.isArray(each) ? each : [each, each];
+  return h("option", { value, selected: value === chosen }, text);
+}));
+
+// A part of a page that stays closed until somebody opens it by its title.
+export const fold = (title, props, ...children) => h("details", { class: "setting", ...props }, h("summary", {}, h("span", {}, title)), children);
+
 export const field = (id, title, control) => { control.id = id; return h("label", { for: id }, title, control); };
 
 // Buttons to the page before and to the next one. `pages` has where each page begins; `turned` takes the step and shows the page.

@@ -2,14 +2,14 @@
 
 import { get, replacing } from "./api.js";
 import { lineChart } from "./chart.js";
-import { groupForms } from "./group_forms.js";
-import { changes, count, empty, facts, h, heading, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
+import { change } from "./change.js";
+import { changes, choice, count, empty, facts, field, fold, h, heading, input, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000, POINTS_MAX = 900, GROUPS_KEPT = 50;
 const history = new Map();
 
 export async function showGroups({ main, signal, poll }) {
-  const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
+  const field = input({ type: "search", id: "contains" });
   const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
   const isNew = changes(list);
   let asked = next();
@@ -92,4 +92,26 @@ function meter(lag, most) {
   const bar = h("i");
   bar.style.width = `${((lag || 0) / most) * 100}%`;
   return h("span", { class: "meter", "aria-hidden": "true" }, bar);
+}
+
+// Forms that reset and delete a group.
+function groupForms(view, type, id) {
+  const to = choice([["earliest", "the first record"], ["latest", "the end"], ["offset", "an offset"], ["time", "a time"]]);
+  const topic = input(type === "share" ? { required: true } : { placeholder: "all that it has committed" }), partition = input({ type: "number", min: "0", placeholder: "all" });
+  const offset = input({ type: "number", min: "0", value: "0" }), time = input({ type: "datetime-local", step: "1" });
+  const ofOffset = field("reset-offset", "Offset", offset), ofTime = field("reset-time", "Time", time);
+  const arrange = () => { ofOffset.hidden = to.value !== "offset"; ofTime.hidden = to.value !== "time"; };
+  const value = () => (to.value === "offset" ? Number(offset.value) : to.value === "time" ? new Date(time.value || 0).getTime() : null);
+  const reset = (event) => {
+    event.preventDefault();
+    const body = { id, type, topic: topic.value || null, partition: topic.value && partition.value !== "" ? Number(partition.value) : null, to: to.value, value: value() };
+    return change(view, "reset-group", body, `Let the group ${id} go on from ${to.selectedOptions[0].textContent}${body.topic ? ` of ${body.topic}` : ""}? What it has committed is replaced.`);
+  };
+  const remove = () => change(view, "delete-group", { id }, `Delete the group ${id} with all that it has committed?`, () => { location.hash = "#/groups"; });
+  to.addEventListener("change", arrange);
+  arrange();
+  return fold("Change this group", { id: "change-group" },
+    h("p", { class: "soft" }, "Only a group without members can be changed."),
+    h("form", { class: "bar", onsubmit: reset }, field("reset-topic", "Topic", topic), field("reset-partition", "Partition", partition), field("reset-to", "Go on from", to), ofOffset, ofTime, h("button", {}, "Reset")),
+    h("div", { class: "bar" }, h("button", { type: "button", class: "danger", onclick: remove }, "Delete this group")));
 }

@@ -1,28 +1,26 @@
 // Records of one topic: of all partitions or of one, the newest or the oldest first, filtered, or live.
 
-import { events, get, replacing } from "./api.js";
+import { events, get, post, replacing } from "./api.js";
 import { asCsv, asJson, copy, save } from "./export.js";
-import { bytes, count, empty, field, h, heading, link, many, refill } from "./dom.js";
+import { bytes, choice, count, empty, field, fold, h, heading, input, link, many, refill } from "./dom.js";
 import { Merge } from "./merge.js";
-import { produceForm } from "./produce.js";
 import { recordLine, wholeRecord } from "./record.js";
 
 const PAGE = 50, LIVE_SHOWN = 200, QUESTIONS_MAX = 200, MERGED_MAX = 64, LISTED_MAX = 10000;
 
-const choice = (...pairs) => h("select", {}, pairs.map(([value, text]) => h("option", { value }, text)));
-const text = (type = "search") => h("input", { type, autocomplete: "off", spellcheck: "false" });
+const text = () => input({ type: "search" });
 const moment = () => h("input", { type: "datetime-local", step: "1" });
 const milliseconds = (control) => (control.value ? new Date(control.value).getTime() : null);
 
 export async function showRecords(view) {
   const [topic, partition, query] = view.parameters;
   const { partitionCount } = await get("topic", { name: topic }, view.signal);
-  const numbers = Array.from({ length: Math.min(partitionCount, LISTED_MAX) }, (_, index) => [String(index), String(index)]);
+  const numbers = Array.from({ length: Math.min(partitionCount, LISTED_MAX) }, (_, index) => String(index));
   const controls = {
-    partition: choice(["", "all"], ...numbers), from: choice(["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]),
+    partition: choice([["", "all"], ...numbers]), from: choice([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]]),
     offset: h("input", { inputmode: "numeric", pattern: "[0-9]*", size: "10", value: "0" }), time: moment(),
     contains: text(), key: text(), value: text(), header: text(), since: moment(), before: moment(),
-    form: choice(["auto", "text or JSON"], ["hex", "hex"]),
+    form: choice([["auto", "text or JSON"], "hex"]),
   };
   controls.header.placeholder = "name, or name=text";
   controls.partition.value = partition === "all" ? "" : partition ?? "";
@@ -169,4 +167,23 @@ class Pages {
       }
     });
   }
+}
+
+// The form that produces one record.
+function produceForm(view, topic, numbers, then) {
+  const key = input(), value = h("textarea", { spellcheck: "false" });
+  const partition = choice([["", "by the key"], ...numbers]), form = choice(["text", "hex"]);
+  const headers = h("textarea", { spellcheck: "false", placeholder: "name: value, one a line" }), said = h("p", { role: "status" });
+  const pairs = () => headers.value.split("\n").filter((line) => line.trim()).map((line) => [line.split(":", 1)[0].trim(), line.includes(":") ? line.slice(line.indexOf(":") + 1).trim() : null]);
+  const submit = (event) => {
+    event.preventDefault();
+    return view.tried(async () => {
+      const done = await post("produce", { topic, partition: partition.value === "" ? null : Number(partition.value), key: key.value || null, value: value.value, isHex: form.value === "hex", headers: pairs() });
+      refill(said, `Written to partition ${done.partition} at offset ${count(done.offset)}.`);
+      await then();
+    });
+  };
+  return fold("Produce a record", { id: "produce" },
+    h("form", { class: "fields", onsubmit: submit }, field("key", "Key, none if empty", key), field("value", "Value", value), field("headers", "Headers", headers),
+      h("div", { class: "bar" }, field("to", "Partition", partition), field("as", "Given as", form), h("button", { class: "main" }, "Produce")), said));
 }

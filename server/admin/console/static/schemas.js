@@ -1,16 +1,14 @@
 // Subjects of the schema registry, and one subject with its versions, its compatibility level and a form for the next version.
 
 import { get, post, replacing } from "./api.js";
-import { count, empty, facts, field, h, heading, link, many, refill, table, turns, unseenStatus, visible } from "./dom.js";
+import { choice, count, empty, facts, field, fold, h, heading, input, link, many, refill, table, turns, unseenStatus, visible } from "./dom.js";
 
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
 const TYPES = ["AVRO", "JSON", "PROTOBUF"];
 const SHOWN = 50;
 
-const choice = (values, chosen) => h("select", {}, values.map((value) => h("option", { value, selected: value === chosen }, value)));
-
 export async function showSubjects(view) {
-  const wanted = h("input", { type: "search", autocomplete: "off", spellcheck: "false" });
+  const wanted = input({ type: "search" });
   const list = h("div"), said = unseenStatus(), pages = [0], next = replacing(view.signal);
   refill(view.main, h("h1", {}, "Schemas"), h("p", { class: "lead" }, "A subject has the versions of one schema. By default it is named after a topic, and “-key” or “-value”."),
     h("div", { class: "bar" }, field("prefix", "Name begins with", wanted)), said, list, view.state.overview.canWrite && newSubject(view));
@@ -30,7 +28,7 @@ function nothing(prefix) {
 }
 
 function newSubject(view) {
-  const name = h("input", { autocomplete: "off", spellcheck: "false", required: true });
+  const name = input({ required: true });
   return form(view, "Register a schema", { type: "AVRO", text: "", references: [] }, field("subject", "Subject", name), () => name.value, (done) => { location.hash = "#/subject/" + encodeURIComponent(done.subject); });
 }
 
@@ -89,7 +87,7 @@ function form(view, title, start, more, subject, then) {
       await then(done);
     });
   };
-  return h("details", { class: "setting" }, h("summary", {}, h("span", {}, title)),
+  return fold(title, {},
     h("form", { class: "fields", onsubmit: submit }, more, field("schema-text", "Schema", text), field("references", "References, as the registry's list in JSON, none if empty", references),
       h("div", { class: "bar" }, field("schema-type", "Type", type), h("button", { type: "button", onclick: check }, "Check"), h("button", { class: "main" }, "Register")), said));
 }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { change as changed } from "./change.js";
-import { age, bytes, dotted, empty, h, heading, many, refill } from "./dom.js";
+import { age, bytes, dotted, empty, h, heading, input, many, refill } from "./dom.js";
 
 export async function showSettings(view) {
   const [kind = "broker", name] = view.parameters;
@@ -13,7 +13,7 @@ export async function showSettings(view) {
     draw();
   });
   const edit = view.state.overview.canWrite ? change : null;
-  const wanted = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
+  const wanted = input({ type: "search", id: "contains" });
   const onlyChanged = h("input", { type: "checkbox", id: "changed" });
   const said = h("p", { class: "soft", role: "status" }), list = h("div");
   const title = kind === "broker" ? `Settings of broker ${found.name}` : `Settings of ${kind} ${found.name}`;
@@ -50,8 +50,8 @@ function entry(each, edit) {
 
 function editor(each, edit) {
   const id = "set-" + each.name;
-  const input = h("input", { id, value: each.isSensitive ? "" : each.value ?? "", autocomplete: "off", spellcheck: "false", type: each.isSensitive ? "password" : "text" });
-  return h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); edit(each, input.value); } },
-    h("label", { for: id }, `New value of ${each.name}`, input), h("button", { class: "main" }, "Set"),
+  const control = input({ id, value: each.isSensitive ? "" : each.value ?? "", type: each.isSensitive ? "password" : "text" });
+  return h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); edit(each, control.value); } },
+    h("label", { for: id }, `New value of ${each.name}`, control), h("button", { class: "main" }, "Set"),
     h("button", { type: "button", onclick: () => edit(each, null) }, "Back to the default"));
 }

@@ -2,12 +2,12 @@
 
 import { get, replacing } from "./api.js";
 import { change } from "./change.js";
-import { age, changes, count, dotted, empty, facts, h, heading, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
+import { age, changes, count, dotted, empty, facts, h, heading, input, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000;
 
 export async function showTransactions({ main, signal, poll }) {
-  const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
+  const field = input({ type: "search", id: "contains" });
   const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
   const isNew = changes(list);
   let asked = next();
