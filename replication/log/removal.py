@@ -66,12 +66,13 @@ class Removal:
         if self.reads_times:
             oldest_ms = time_of_first(log, first_offset)
             newest_ms = newest_ms if is_complete else max(newest_ms, time_of_last(log, end_offset))
-        self._add_times(oldest_ms, newest_ms)
-
-    def _add_times(self, oldest_ms: int, newest_ms: int) -> None:
-        if oldest_ms >= 0:
-            self.oldest_ms = oldest_ms if self.oldest_ms < 0 else min(self.oldest_ms, oldest_ms)
+        self.oldest_ms = older(self.oldest_ms, oldest_ms)
         self.newest_ms = max(self.newest_ms, newest_ms)
+
+
+def older(one_ms: int, other_ms: int) -> int:
+    """Return the smaller of two times in ms. A negative one is unknown: then it is the other, or NO_TIME."""
+    return max(one_ms, other_ms, NO_TIME) if one_ms < 0 or other_ms < 0 else min(one_ms, other_ms)
 
 
 def time_of_first(log: LogReader, offset: int) -> int:

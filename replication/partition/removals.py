@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ottla.replication.log.removal import Removal
+from ottla.replication.log.removal import NO_TIME, Removal, older
 from ottla.replication.reminders import Reminders, log_with_count
 
 logger = logging.getLogger("ottla.replication")
@@ -29,7 +29,7 @@ HOUR_MS = 3_600_000
 class RemovalEvent:
     """Removals from a topic for one reason, in one hour.
 
-    `logs` is the largest number of partitions in one run. `oldest_ms` and `newest_ms` are -1 if no time is known.
+    `logs` is the largest number of partitions in one run. `oldest_ms` and `newest_ms` are NO_TIME if no time is known.
     """
 
     __slots__ = ("cause", "first_ms", "has_gaps", "last_ms", "logs", "newest_ms", "oldest_ms", "records", "runs")
@@ -37,7 +37,7 @@ class RemovalEvent:
     def __init__(self, cause: str, now_ms: int) -> None:
         self.cause, self.first_ms, self.last_ms = cause, now_ms, now_ms
         self.records = self.logs = self.runs = 0
-        self.oldest_ms = self.newest_ms = -1
+        self.oldest_ms = self.newest_ms = NO_TIME
         self.has_gaps = False
 
     def add(self, other: RemovalEvent) -> None:
@@ -46,8 +46,7 @@ class RemovalEvent:
         self.runs += 1
         self.records += other.records
         self.logs = max(self.logs, other.logs)
-        if other.oldest_ms >= 0:
-            self.oldest_ms = other.oldest_ms if self.oldest_ms < 0 else min(self.oldest_ms, other.oldest_ms)
+        self.oldest_ms = older(self.oldest_ms, other.oldest_ms)
         self.newest_ms = max(self.newest_ms, other.newest_ms)
         self.has_gaps = self.has_gaps or other.has_gaps
 
@@ -195,8 +194,7 @@ class RemovalRun:
         event.records += removal.records
         event.logs += removal.logs
         event.has_gaps = event.has_gaps or removal.has_gaps
-        if removal.oldest_ms >= 0:
-            event.oldest_ms = removal.oldest_ms if event.oldest_ms < 0 else min(event.oldest_ms, removal.oldest_ms)
+        event.oldest_ms = older(event.oldest_ms, removal.oldest_ms)
         event.newest_ms = max(event.newest_ms, removal.newest_ms)
 
     def _note_event(self) -> None:

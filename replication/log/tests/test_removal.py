@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.removal import NO_TIME, Removal, time_of_first, time_of_last
+from ottla.replication.log.removal import NO_TIME, Removal, older, time_of_first, time_of_last
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, load, log_directory, new_log
 from ottla.server.testing.memory_storage import MemoryStorage
 
@@ -103,6 +103,13 @@ def test_a_compacted_log_has_gaps() -> None:
     log, removal = rolled_log(cleanup_policy=("compact", "delete"), retention_ms=1000), Removal()
     log.delete_old_segments(NOW_MS + 7000, log.log_end_offset, removal=removal)
     assert removal.has_gaps
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"), [(3, 5, 3), (5, 3, 3), (NO_TIME, 5, 5), (5, -7, 5), (0, NO_TIME, 0), (-7, -9, NO_TIME)]
+)
+def test_the_older_of_two_times_is_the_one_that_is_known(one: int, other: int, found: int) -> None:
+    assert older(one, other) == found
 
 
 def test_records_without_times_have_none() -> None:
