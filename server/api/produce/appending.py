@@ -29,6 +29,7 @@ from ottla.replication.log.batch_checks import (
 from ottla.replication.log.validator import InvalidRecords
 from ottla.server.api.produce.request_checks import (
     TOPIC_IDS_SINCE,
+    check_producer_is_known,
     checked_in_thread,
     has_a_buffer,
     holds_transactional,
@@ -353,7 +354,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             # Right before the append: for a deferred batch the answer may have become another one. The dict is empty
             # nearly always, which keeps this check off the usual way.
             if partition.doubts_unknown_until_ms > now_ms:
-                self._check_it_is_known(partition, header)
+                check_producer_is_known(partition, header)
             if self._refused.by_producer:
                 self._check_none_is_missing(place, partition, header)
             guard = self._guard(partition)
@@ -384,16 +385,6 @@ class Appending(PendingAnswer[ProduceResponse]):
         # its megabytes would hold the event loop.
         kept = records if belongs_to_one_frame(records.obj) else copied(records)
         self._deferred.append(_Deferred(partition, place, answer, kept, is_long))
-
-    def _check_it_is_known(self, partition: Partition, batch: BatchHeader | None) -> None:
-        """Raise KafkaError if earlier batches of the producer may still arrive from the previous leader."""
-        if batch is None or batch.producer_id < 0 or batch.base_sequence <= 0:
-            return
-        entry = partition.log.producers.get(batch.producer_id)
-        if entry is None or not entry.batches:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one"
-            )
 
     def _check_none_is_missing(self, place: Place, partition: Partition, batch: BatchHeader | None) -> None:
         """Raise KafkaError if an earlier batch of the producer was refused and must be resent first."""

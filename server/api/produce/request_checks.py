@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
     from ottla.replication.log.batch_checks import CheckedRecords
     from ottla.replication.log.partition_log import PartitionLog
+    from ottla.replication.partition.partition import Partition
 
 TOPIC_IDS_SINCE = 13
 TRANSACTIONAL_FLAG = 0x10
@@ -102,6 +103,15 @@ def numbered_batch(records: memoryview | None) -> BatchHeader | None:
     # Not `read_header`: the magic is known here.
     header = BatchHeader._make(unpack_header(records))
     return header if header.producer_id >= 0 and header.base_sequence >= 0 else None
+
+
+def check_producer_is_known(partition: Partition, batch: BatchHeader | None) -> None:
+    """Raise KafkaError if earlier batches of the producer may still arrive from the partition's previous leader."""
+    if batch is None or batch.producer_id < 0 or batch.base_sequence <= 0:
+        return
+    entry = partition.log.producers.get(batch.producer_id)
+    if entry is None or not entry.batches:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one")
 
 
 # Two limits, so that a few bombs, one after the other, do not keep ordinary compressed batches waiting.
