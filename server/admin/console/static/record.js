@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { asJson, copy, save, valueFile } from "./export.js";
 import { bytes, count, dotted, empty, facts, h, heading, link, many, named, refill, time, visible } from "./dom.js";
 
-export const WHOLE_BYTES = 262144;
+const WHOLE_BYTES = 262144;
 const HEADERS_READ = 1000;
 
 const ends = (record) => `The transaction ends here: ${record.marker}.`;

@@ -17,7 +17,7 @@ export const explained = (cause) => cause.replace(/(retention\.(ms|bytes)=)(\d+)
 const ages = (removal) => (removal.newestMs < 0 ? "unknown" : `${moment(removal.oldestMs)} to ${moment(removal.newestMs)}`);
 
 // A table of removals; with topics, if they have names.
-export function removalTable(removals, label, first = []) {
+function removalTable(removals, label, first = []) {
   const columns = [...first.map(([title]) => [title]), ["When"], ["Reason"], ["Records", "number"], ["Partitions", "number"], ["Times of the records"]];
   return table(label, columns, removals.map((each) => [...first.map(([, cell]) => cell(each)), span(each), h("span", { class: "mono" }, explained(each.cause)),
     (each.hasGaps ? "at most " : "") + count(each.records), count(each.logs), ages(each)]));
