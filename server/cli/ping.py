@@ -25,6 +25,7 @@ from ottla.server.cli.command_line import (
 )
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"  # as in `on_cluster`, which a health check need not import
 TIMEOUT_S = 3.0
 AGAIN_S = 0.05
 MOMENT_S = 0.001  # 0 would mean not to wait, and to fail in another way
@@ -51,7 +52,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla ping`: the broker's address and the options."""
-    add_address(parser, f"the broker (default: {DEFAULT_ADDRESS})")
+    add_address(parser, f"the broker (default: the first of ${BOOTSTRAP_VARIABLE}, or {DEFAULT_ADDRESS})")
     parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="the broker, as other commands name it")
     variables = "ask the listener that variables such as OTTLA_LISTENERS or KAFKA_LISTENERS name, as in a container"
     parser.add_argument("--settings-from-environment", action="store_true", help=variables)
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             address, encrypted = address_to_ask(os.environ)
         except ConfigError as error:
             return fail(str(error), EXIT_USAGE)
-    address = address or DEFAULT_ADDRESS
+    address = address or os.environ.get(BOOTSTRAP_VARIABLE, "").partition(",")[0].strip() or DEFAULT_ADDRESS
     host, separator, port = address.rpartition(":")
     if not separator or not is_number(port, 5) or not 0 < int(port) < 65536:
         return fail(f"{address}: must be HOST:PORT", EXIT_USAGE)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.server.cli import ping
 from ottla.server.cli.cli import main
+from ottla.server.cli.on_cluster import BOOTSTRAP_VARIABLE
 
 PATIENT = ("--timeout", "60")
 GOOD = struct.pack(">iihi", 10, ping.CORRELATION_ID, 0, 0)
@@ -158,3 +159,17 @@ def test_in_a_container_the_listener_of_the_variables_is_asked(
     monkeypatch.setenv("KAFKA_LISTENERS", "nonsense")
     assert main(["ping", "--settings-from-environment"]) == 2
     assert "Unable to parse nonsense" in capsys.readouterr().err
+
+
+def test_the_first_bootstrap_server_of_the_environment_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(ping, "_ask", lambda host, port, timeout_s, *, encrypted: asked.append((host, port)))
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, "broker1.example:9093, broker2.example:9093")
+    assert main(["ping"]) == 0
+    assert main(["ping", "broker3.example:1"]) == 0
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, "")
+    assert main(["ping"]) == 0
+    assert asked == [("broker1.example", 9093), ("broker3.example", 1), ("127.0.0.1", 9092)]
+    assert ping.BOOTSTRAP_VARIABLE == BOOTSTRAP_VARIABLE
