@@ -13,18 +13,16 @@ from ottla.replication.log.batch_scan import CorruptSegment, scan_batches
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, base_offset_of
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import MAGIC_V2
+from ottla.wire.records import MAGIC_V2, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader
-
-NO_TIME = -1
 
 
 class Removal:
     """Records that left one log, or several logs of a topic, for the reasons in `causes`.
 
-    `oldest_ms` and `newest_ms` are NO_TIME while no time is known. `segments` counts the files that went.
+    `oldest_ms` and `newest_ms` are NO_TIMESTAMP while no time is known. `segments` counts the files that went.
     `has_gaps` is True if a log was compacted: then it held fewer records than offsets.
     """
 
@@ -47,7 +45,7 @@ class Removal:
         self.causes: list[str] = []
         self.records = self.segments = self.logs = 0
         self.first_offset = self.end_offset = -1
-        self.oldest_ms = self.newest_ms = NO_TIME
+        self.oldest_ms = self.newest_ms = NO_TIMESTAMP
         self.has_gaps = False
 
     def add(self, cause: str, log: LogReader, first_offset: int, end_offset: int, *, is_compacted: bool) -> None:
@@ -61,7 +59,7 @@ class Removal:
         self.records += end_offset - first_offset
         self.end_offset = end_offset
         self.has_gaps = self.has_gaps or is_compacted
-        oldest_ms = NO_TIME
+        oldest_ms = NO_TIMESTAMP
         newest_ms, is_complete = _known_newest(log, first_offset, end_offset)
         if self.reads_times:
             oldest_ms = time_of_first(log, first_offset)
@@ -71,20 +69,20 @@ class Removal:
 
 
 def older(one_ms: int, other_ms: int) -> int:
-    """Return the smaller of two times in ms. A negative one is unknown: then it is the other, or NO_TIME."""
-    return max(one_ms, other_ms, NO_TIME) if one_ms < 0 or other_ms < 0 else min(one_ms, other_ms)
+    """Return the smaller of two times in ms. A negative one is unknown: then it is the other, or NO_TIMESTAMP."""
+    return max(one_ms, other_ms, NO_TIMESTAMP) if one_ms < 0 or other_ms < 0 else min(one_ms, other_ms)
 
 
 def time_of_first(log: LogReader, offset: int) -> int:
-    """Return the time of the first record of the batch at `offset`; NO_TIME if unknown."""
+    """Return the time of the first record of the batch at `offset`; NO_TIMESTAMP if unknown."""
     header = _header_at(log, offset)
-    return NO_TIME if header is None else _oldest_in(header)
+    return NO_TIMESTAMP if header is None else _oldest_in(header)
 
 
 def time_of_last(log: LogReader, end_offset: int) -> int:
-    """Return the largest time in the last batch below `end_offset`; NO_TIME if unknown."""
+    """Return the largest time in the last batch below `end_offset`; NO_TIMESTAMP if unknown."""
     header = _header_at(log, end_offset - 1)
-    return NO_TIME if header is None else header.max_timestamp
+    return NO_TIMESTAMP if header is None else header.max_timestamp
 
 
 def _header_at(log: LogReader, offset: int) -> BatchHeader | None:
@@ -114,7 +112,7 @@ def _known_newest(log: LogReader, first_offset: int, end_offset: int) -> tuple[i
 
     Also returns True if the time of the last one is, and the range ends there.
     """
-    newest_ms, is_complete, segments = NO_TIME, False, log.segments
+    newest_ms, is_complete, segments = NO_TIMESTAMP, False, log.segments
     begin = max(0, bisect_right(segments, first_offset, key=base_offset_of) - 1)
     end = bisect_right(segments, end_offset, key=base_offset_of)
     for index in range(max(begin, end - SEGMENTS_ASKED), end):

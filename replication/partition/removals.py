@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ottla.replication.log.removal import NO_TIME, Removal, older
+from ottla.replication.log.removal import Removal, older
 from ottla.replication.reminders import Reminders, log_with_count
+from ottla.wire.records import NO_TIMESTAMP
 
 logger = logging.getLogger("ottla.replication")
 
@@ -29,7 +30,8 @@ HOUR_MS = 3_600_000
 class RemovalEvent:
     """Removals from a topic for one reason, in one hour.
 
-    `logs` is the largest number of partitions in one run. `oldest_ms` and `newest_ms` are NO_TIME if no time is known.
+    `logs` is the largest number of partitions in one run. `oldest_ms` and `newest_ms` are NO_TIMESTAMP if no time is
+    known.
     """
 
     __slots__ = ("cause", "first_ms", "has_gaps", "last_ms", "logs", "newest_ms", "oldest_ms", "records", "runs")
@@ -37,7 +39,7 @@ class RemovalEvent:
     def __init__(self, cause: str, now_ms: int) -> None:
         self.cause, self.first_ms, self.last_ms = cause, now_ms, now_ms
         self.records = self.logs = self.runs = 0
-        self.oldest_ms = self.newest_ms = NO_TIME
+        self.oldest_ms = self.newest_ms = NO_TIMESTAMP
         self.has_gaps = False
 
     def add(self, other: RemovalEvent) -> None:

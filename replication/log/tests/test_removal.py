@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.removal import NO_TIME, Removal, older, time_of_first, time_of_last
+from ottla.replication.log.removal import Removal, older, time_of_first, time_of_last
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, load, log_directory, new_log
 from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.wire.records import NO_TIMESTAMP
 
 
 def rolled_log(segments: int = 4, **config: Any) -> PartitionLog:
@@ -88,7 +89,7 @@ def test_times_are_known_after_a_restart() -> None:
 def test_an_account_that_reads_no_times_has_those_in_memory() -> None:
     log, removal = rolled_log(retention_ms=1000), Removal(reads_times=False)
     log.delete_old_segments(NOW_MS + 7000, log.log_end_offset, removal=removal)
-    assert (removal.records, removal.oldest_ms, removal.newest_ms) == (6, NO_TIME, NOW_MS + 5000)
+    assert (removal.records, removal.oldest_ms, removal.newest_ms) == (6, NO_TIMESTAMP, NOW_MS + 5000)
 
 
 @pytest.mark.parametrize("end", range(1, 13))
@@ -106,7 +107,8 @@ def test_a_compacted_log_has_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "found"), [(3, 5, 3), (5, 3, 3), (NO_TIME, 5, 5), (5, -7, 5), (0, NO_TIME, 0), (-7, -9, NO_TIME)]
+    ("one", "other", "found"),
+    [(3, 5, 3), (5, 3, 3), (NO_TIMESTAMP, 5, 5), (5, -7, 5), (0, NO_TIMESTAMP, 0), (-7, -9, NO_TIMESTAMP)],
 )
 def test_the_older_of_two_times_is_the_one_that_is_known(one: int, other: int, found: int) -> None:
     assert older(one, other) == found
@@ -117,7 +119,7 @@ def test_records_without_times_have_none() -> None:
     append(log, batch(-1))
     removal = Removal()
     assert log.delete_old_segments(6001, 1, removal=removal) == 1
-    assert (removal.records, removal.oldest_ms, removal.newest_ms) == (1, NO_TIME, NO_TIME)
+    assert (removal.records, removal.oldest_ms, removal.newest_ms) == (1, NO_TIMESTAMP, NO_TIMESTAMP)
 
 
 def test_the_oldest_record_of_a_batch_counts_and_not_only_its_newest() -> None:
@@ -147,4 +149,4 @@ def test_a_disk_that_cannot_be_read_keeps_no_records() -> None:
     storage.fail = fail
     removal = Removal()
     assert log.delete_old_segments(NOW_MS, 9, removal=removal) == 3
-    assert (removal.records, removal.oldest_ms) == (9, NO_TIME)
+    assert (removal.records, removal.oldest_ms) == (9, NO_TIMESTAMP)
