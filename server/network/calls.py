@@ -119,7 +119,7 @@ class Calls:
         # As in Kafka the connection ends: without a declaration the layout of the header's rest is unknown.
         if route is None:
             raise ProtocolViolation(f"the request {api_name(api_key)} (version {version}) is not served here")
-        if version in route.versions or (self._has_older and version in route.served(has_older=True)):
+        if version in route.served(has_older=self._has_older):
             return self._made.get((api_key << 16) + version)
         if api_key != API_VERSIONS_KEY:
             raise ProtocolViolation(f"{route.name} version {version} is not served")
