@@ -63,6 +63,8 @@ def test_an_environment_of_another_image_starts(
         consumer.close()
     finally:
         broker.stop()
+    # Passwords of JAAS files and of Bitnami's variables.
+    assert "-secret" not in broker.log
     for words in environment.warned:
         assert words in broker.log
     warnings = [line for line in broker.log.splitlines() if "WARN" in line and "Environment: " in line]
