@@ -25,6 +25,7 @@ from ottla.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
+    from ottla.groupcoord.offsets.table import TopicOffsets
     from ottla.server.admin.http.routes import Pace, Request
     from ottla.server.broker import Broker
 
@@ -86,11 +87,17 @@ class Lags:
         return Lag(lag, is_whole=True), count
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
-        """Yield (topic, partition, committed offset) from bounded copies: other tasks may change the group meanwhile."""
-        topics = groups_of(self._broker).committed(group_id)
-        for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
-            for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
-                yield topic, index, committed.offset
+        return offsets_in(groups_of(self._broker).committed(group_id), OFFSETS_PER_GROUP_MAX)
+
+
+def offsets_in(committed: TopicOffsets, at_most: int) -> Iterator[tuple[str, int, int]]:
+    """Yield (topic, partition, offset) of a group's committed offsets, for a caller that stops behind `at_most` of them.
+
+    Other tasks may change the group meanwhile: copies are read, which are no longer than the caller needs.
+    """
+    for topic, partitions in list(islice(committed.items(), at_most + 1)):
+        for index, each in list(islice(partitions.items(), at_most + 1)):
+            yield topic, index, each.offset
 
 
 GROUPS_PER_PAGE = 100

@@ -11,11 +11,11 @@ import math
 import time
 from array import array
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.server.admin.console.groups_view import offsets_in
 from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.server.dispatch.dispatch import no_times, quantiles
 
@@ -143,10 +143,7 @@ class History:
     def _committed(self) -> Iterator[tuple[str, int, int]]:
         coordinator = self._broker.begun_groups
         for _, topics in () if coordinator is None else coordinator.all_committed():
-            # Copies, because offsets are committed between two steps, and of no more than is added up.
-            for topic, partitions in list(islice(topics.items(), OFFSETS_MAX + 1)):
-                for index, committed in list(islice(partitions.items(), OFFSETS_MAX + 1)):
-                    yield topic, index, committed.offset
+            yield from offsets_in(topics, OFFSETS_MAX)
 
     async def history(self, request: Request) -> dict[str, Any]:
         """Return all figures, oldest value first. The last value is of `endMs`, each other one `stepMs` before the next."""
