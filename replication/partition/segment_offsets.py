@@ -43,8 +43,8 @@ def offsets_before(
 ) -> list[int]:
     """Return up to `count` first offsets, in descending order.
 
-    `timestamp`: -1, -2 or a time. `newest`: result of `newest_at`; None: the timestamp needs no file times. `high_watermark` None: what lies beyond it is
-    told, too.
+    `timestamp`: -1 (latest), -2 (earliest) or a time in ms. `newest`: result of `newest_at`; None: no file times are
+    needed. Offsets beyond `high_watermark` are left out; None: they are not.
     """
     segments = log.segments
     if newest is not None:

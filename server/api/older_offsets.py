@@ -2,7 +2,8 @@
 
 Burrow and other tools still send it without asking for versions. Kafka 3.9 answers as here
 (KafkaApis.handleListOffsetRequestV0); Kafka 4 does not. A partition that is named twice is answered twice. Topics that the
-client may not describe come last. Only -1 and -2 are special timestamps. Very many offsets are not told: from OFFSETS_MAX on, each partition gets one.
+client may not describe come last. Only -1 and -2 are special timestamps. A response has about OFFSETS_MAX offsets at most:
+from there on each partition gets one.
 """
 
 from __future__ import annotations

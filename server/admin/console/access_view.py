@@ -94,7 +94,10 @@ class AccessView:
     # ------------------------------------------------------------------ rules
 
     async def acls(self, request: Request) -> dict[str, Any]:
-        """Return a page of rules sorted by resource. `isOn` false: the broker has no authorizer. Parameters: as of topics."""
+        """Return a page of rules sorted by resource. `isOn` false: the broker has no authorizer.
+
+        Parameters: as in `ClusterView.topics`.
+        """
         query = DescribeAclsRequest(
             resource_type_filter=ResourceType.ANY,
             resource_name_filter=None,
@@ -155,7 +158,10 @@ class AccessView:
     # ------------------------------------------------------------------ users
 
     async def users(self, request: Request) -> dict[str, Any]:
-        """Return a page of the users of SCRAM, sorted by name, with their mechanisms. Parameters: as of topics."""
+        """Return a page of the users of SCRAM, sorted by name, with their mechanisms.
+
+        Parameters: as in `ClusterView.topics`.
+        """
         answer = await ask(self._broker, DescribeUserScramCredentialsRequest(users=None), 0)
         check_error(answer.error_code, answer.error_message)
         time_slice = PacedTimeSlice(self._pace)
