@@ -26,9 +26,9 @@ from ottla.server.cli.client.groups import (
     delete_group,
     delete_offsets,
     delete_starts,
+    existing_group,
     find_group,
     nearest_group,
-    no_group,
     offsets_of,
     set_starts,
 )
@@ -136,9 +136,7 @@ def _undo_reset(
 
 def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
     name = options.name
-    listed = find_group(cluster, name)
-    if listed is None:
-        raise no_group(cluster, name)
+    listed = existing_group(cluster, name)
     before = offsets_of(cluster, listed)
     places = sorted(before) if options.all_topics else places_of(cluster, options.topic, "--topic")
     found = {place: before[place] for place in places if place in before}
@@ -215,9 +213,7 @@ _BEGUN_AGAIN = ("classic", "consumer")
 
 
 def _deletable(cluster: Cluster, name: str) -> Listed:
-    listed = find_group(cluster, name)
-    if listed is None:
-        raise no_group(cluster, name)
+    listed = existing_group(cluster, name)
     _check_without_members(listed)
     return listed
 

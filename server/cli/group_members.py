@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.client.assignment import assigned, topics_in
 from ottla.server.cli.client.cluster import by_topic, only
-from ottla.server.cli.client.groups import Listed, described, find_group, no_group
+from ottla.server.cli.client.groups import Listed, described, existing_group
 from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_pairs, print_table
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, wants_json
@@ -46,9 +46,7 @@ def _show_all(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _group(cluster: Cluster, name: str) -> dict[str, Any]:
-    listed = find_group(cluster, name)
-    if listed is None:
-        raise no_group(cluster, name)
+    listed = existing_group(cluster, name)
     ask = _KINDS.get(listed.kind.lower())
     if ask is None:
         raise RequestFailed(f"group {name} is of a kind that this version does not know: {listed.kind}")

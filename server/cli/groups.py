@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.cli.client.groups import (
     Member,
     ends_of,
-    find_group,
+    existing_group,
     list_groups,
     members_of,
-    no_group,
     offsets_of,
 )
 from ottla.server.cli.client.output import print_json, print_line, print_pairs, print_table
@@ -85,9 +84,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _described(cluster: Cluster, name: str) -> dict[str, Any]:
-    listed = find_group(cluster, name)
-    if listed is None:
-        raise no_group(cluster, name)
+    listed = existing_group(cluster, name)
     members = members_of(cluster, listed)
     committed = offsets_of(cluster, listed)
     readers = members.readers(committed)

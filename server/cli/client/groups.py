@@ -77,9 +77,11 @@ def find_group(cluster: Cluster, group: str) -> Listed | None:
     return next((each for each in found if each.group == group), None)
 
 
-def no_group(cluster: Cluster, group: str) -> RequestFailed:
-    """Return the exception for a group that does not exist; it suggests the group with the nearest name."""
-    return RequestFailed(
+def existing_group(cluster: Cluster, group: str) -> Listed:
+    """Find a group. Raises RequestFailed if it does not exist, and suggests the group with the nearest name."""
+    if (found := find_group(cluster, group)) is not None:
+        return found
+    raise RequestFailed(
         f"group {group} does not exist: {nearest_group(cluster, group)}`ottla groups` lists those that do"
     )
 
