@@ -7,21 +7,23 @@ ottla cluster start-broker N [--data folder]   start a broker of a running one t
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from ottla.server.cli.command_line import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
+    PORT_MAX,
     add_logs,
     add_overrides,
     fail,
     given_texts,
-    is_number,
+    port_number,
 )
 
 BROKERS_MAX = 99
-HTTP_PORT_MAX = 65535 - BROKERS_MAX
+HTTP_PORT_MAX = PORT_MAX - BROKERS_MAX
 STATUS, START_BROKER = ACTIONS = ("status", "start-broker")
 
 DESCRIPTION = """\
@@ -72,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--secure", type=Path, metavar="FOLDER", help=secure)
     add("--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper")
     http = "serve the console of each broker: of broker 1 on this port of 127.0.0.1, of broker 2 on the next; 0: any"
-    add("--http", type=_port, metavar="PORT", help=http)
+    add("--http", type=partial(port_number, port_max=HTTP_PORT_MAX), metavar="PORT", help=http)
     add_logs(parser)
 
 
@@ -116,12 +118,6 @@ def _run_one(options: argparse.Namespace) -> int:
     except ClusterFailed as error:
         return fail(str(error), EXIT_FAILED)
     return EXIT_OK
-
-
-def _port(text: str) -> int:
-    if not is_number(text, 5) or int(text) > HTTP_PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to {HTTP_PORT_MAX}")
-    return int(text)
 
 
 def _count(text: str) -> int:

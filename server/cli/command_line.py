@@ -230,6 +230,16 @@ def count(text: str) -> int:
     return int(text)
 
 
+PORT_MAX = 65535
+
+
+def port_number(text: str, port_max: int = PORT_MAX) -> int:
+    """Parse a port from 0 to `port_max`, as argparse's `type` of an option."""
+    if not is_number(text, 5) or int(text) > port_max:
+        raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to {port_max}")
+    return int(text)
+
+
 def period_ms(text: str) -> int:
     """Parse a period such as 12h, 7d, or a number of milliseconds, as argparse's `type` of an option."""
     from ottla.server.config.quantities import InvalidQuantity, as_number

@@ -25,7 +25,7 @@ from ottla.server.cli.command_line import (
     add_overrides,
     fail,
     given_texts,
-    is_number,
+    port_number,
 )
 from ottla.server.standard_streams import announce
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 LOG_FORMATS = ("text", "json")
-PORT_MAX = 65535
 KAFKAS_WORDS = "[KafkaServer id={0}] started: Kafka Server started, Transitioning from RECOVERY to RUNNING"
 """Words of Kafka's log that testcontainers' modules wait for: ZooKeeper mode has the first ones, KRaft the others."""
 
@@ -81,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line")
     add_overrides(parser, "one setting, over the file's; repeatable")
     port = "listen on 127.0.0.1:N; the same as --override listeners=PLAINTEXT://127.0.0.1:N"
-    add("--port", type=_port, metavar="N", help=port)
+    add("--port", type=port_number, metavar="N", help=port)
     http = "serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener="
     add("--http", metavar="HOST:PORT", help=http)
     registry = "serve a schema registry beside the broker, a PORT on loopback alone; it ends with the broker"
@@ -187,12 +186,6 @@ def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> 
         for name in ("http.console.schema.registry", "confluent.schema.registry.url"):
             texts.setdefault(name, _registry_url(options.registry))
     return texts
-
-
-def _port(text: str) -> int:
-    if not is_number(text, 5) or int(text) > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not a port from 0 to {PORT_MAX}")
-    return int(text)
 
 
 def _registry_url(text: str) -> str:
