@@ -350,3 +350,9 @@ def test_the_start_of_a_share_group_is_reset_and_deleted(
         "This cannot be undone: a group is made again by its members."
     )
     assert name not in groups(cluster)
+
+
+def test_a_command_in_the_way_back_cannot_control_the_terminal(ottla: Shell) -> None:
+    told = ottla("groups", "reset", "odd\x1b[31mgroup", "--topic", TOPIC, "--to-earliest", "--execute")
+    assert told.code == 0 and "\x1b" not in told.out
+    assert told.lines[-1].startswith("To undo: ") and "odd\\x1b[31mgroup" in told.lines[-1]
