@@ -46,6 +46,7 @@ def word_of(value: IntEnum) -> str:
 
 
 def rule_words(acl: Acl) -> str:
+    """Describe a rule, such as "allow User:alice read topic orders from *"."""
     pattern, entry = acl
     prefix = " (prefix)" if pattern.pattern_type is PatternType.PREFIXED else ""
     return (
