@@ -101,13 +101,14 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         }
         for place in places
     ]
+    lags = [each["lag"] for each in offsets if each["lag"] is not None]
     return {
         "group": name,
         "kind": listed.kind,
         "state": listed.state or None,
         "members": [_member_row(each) for each in members.all],
         "offsets": offsets,
-        "lag": sum(each["lag"] or 0 for each in offsets),
+        "lag": sum(lags) if lags or not offsets else None,
     }
 
 

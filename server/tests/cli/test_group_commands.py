@@ -145,6 +145,20 @@ def test_members_of_a_consumer_group(ottla: Shell, cluster: Cluster) -> None:
     assert ottla("groups", "members", "modern").lines[-1].split()[0] == MEMBER
 
 
+def test_a_group_that_committed_nothing_has_no_lag(ottla: Shell, cluster: Cluster) -> None:
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="uncommitted",
+        member_id=MEMBER,
+        member_epoch=0,
+        rebalance_timeout_ms=60000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    until_assigned(cluster, "uncommitted", beat, "assignment")
+    [described] = ottla("groups", "describe", "uncommitted", "--json").json
+    assert described["offsets"] and described["lag"] is None
+
+
 def test_members_of_a_share_group(ottla: Shell, cluster: Cluster) -> None:
     beat = ShareGroupHeartbeatRequest(
         group_id="shared", member_id=MEMBER, member_epoch=0, subscribed_topic_names=[TOPIC]
