@@ -1,7 +1,7 @@
 // The last hour of this broker: rates, lag, delays, free disk space, each with axes and a unit; and what was removed lately.
 
 import { get } from "./api.js";
-import { bytes, changes, count, h, link, refill, svg } from "./dom.js";
+import { bytes, changes, count, h, link, refill, svg, time } from "./dom.js";
 import { latestRemovals } from "./removals.js";
 
 const plain = (value) => (value >= 100 || Number.isInteger(value) ? count(Math.round(value)) : String(Number(value.toPrecision(2))));
@@ -54,7 +54,7 @@ export function chart({ title, unit, format, about, values, stepMs, endMs, width
     svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value).toFixed(1), y2: y(value).toFixed(1) }),
     svg("text", { x: LEFT - 8, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }, format(value))));
   const times = MINUTES.filter((minutes) => minutes * 60000 <= span).map((minutes) =>
-    svg("text", { x: ageX(minutes).toFixed(1), y: HEIGHT - 6, "text-anchor": minutes ? "middle" : "end" }, minutes ? `−${minutes} min` : clock(endMs)));
+    svg("text", { x: ageX(minutes).toFixed(1), y: HEIGHT - 6, "text-anchor": minutes ? "middle" : "end" }, minutes ? `−${minutes} min` : time(endMs).slice(11, 16)));
   return h("figure", {}, h("figcaption", {}, h("strong", {}, title), h("span", { class: "soft" }, " " + unit), h("span", { class: "now" }, now(values, format))),
     svg("svg", { class: "history", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": told(title, unit, known, format) }, ...lines, ...times,
       ...runs(values).map((run) => svg("polyline", { points: run.map((index) => `${x(index).toFixed(1)},${y(Math.min(values[index], top)).toFixed(1)}`).join(" ") }))),
@@ -84,7 +84,6 @@ export function runs(values) {
 }
 
 const now = (values, format) => (values.at(-1) === null ? "no value" : format(values.at(-1)));
-const clock = (milliseconds) => { const date = new Date(milliseconds); return [date.getHours(), date.getMinutes()].map((each) => String(each).padStart(2, "0")).join(":"); };
 
 function told(title, unit, known, format) {
   if (!known.length) return `${title}: no value in the last hour`;
