@@ -266,6 +266,17 @@ _SO_PEERCRED: int | None = _of_linux(socket, "SO_PEERCRED")
 _PEERCRED = struct.Struct("=iII")  # process, user, group
 
 
+def peer_pid(sock: socket.socket) -> int | None:
+    """Return the pid of the process that listens at the other end of a Unix socket; None if the system does not tell.
+
+    0: a process of another PID namespace. Raises OSError.
+    """
+    if _SO_PEERCRED is None:
+        return None
+    pid, _, _ = _PEERCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _PEERCRED.size))
+    return int(pid)
+
+
 def peer_user(sock: socket.socket) -> int | None:
     """Return the user id of a Unix socket's peer; None if the system cannot tell. Raises OSError."""
     if _SO_PEERCRED is not None:

@@ -6,7 +6,9 @@ import argparse
 import os
 import select
 import signal
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -60,8 +62,9 @@ def run(options: argparse.Namespace) -> int:
         return fail(str(error), EXIT_USAGE)
     folder = (chosen or default_data_directory()).absolute()
     try:
-        pid = _pid_of(folder, "" if chosen else "; --data FOLDER names another directory")
-        _end(pid, folder, options.timeout)
+        hint = "" if chosen else "; --data FOLDER names another directory"
+        pid = _pid_of(folder, hint)
+        _end(pid, folder, options.timeout, lambda: _pid_of(folder, hint))
     except NotStopped as problem:
         return fail(str(problem), EXIT_FAILED)
     print(f"stopped: {folder} (pid {pid})")
@@ -111,7 +114,7 @@ def _pid_of_cluster(folder: Path) -> int | None:
         pid = ask(folder, Asked(STATUS), timeout_s=ASKED_S).get("pid")
     except Unanswered:
         return None
-    return pid if type(pid) is int and pid > 0 else None
+    return pid if type(pid) is int and pid >= 0 else None
 
 
 def _elsewhere(folder: Path) -> str:
@@ -120,15 +123,21 @@ def _elsewhere(folder: Path) -> str:
     return f"; an `ottla cluster` does: ottla stop --data {cluster}" if _pid_of_cluster(cluster) else ""
 
 
-def _end(pid: int, folder: Path, timeout_s: float) -> None:
-    """Send SIGTERM to a process and wait until it has ended. Raises NotStopped."""
+def _end(pid: int, folder: Path, timeout_s: float, look_again: Callable[[], int]) -> None:
+    """Send SIGTERM to a process and wait until it has ended. Raises NotStopped.
+
+    `look_again` returns the pid of the process that has to be stopped, or raises NotStopped.
+    """
     deadline_s = time.monotonic() + timeout_s
     try:
         descriptor = None if system.pidfd_open is None else system.pidfd_open(pid)
     except OSError:  # it has just ended, or a filter refuses
         descriptor = None
     try:
-        os.kill(pid, signal.SIGTERM)
+        # The process may have ended before there was a descriptor of it, and another one may have got its pid.
+        if look_again() != pid:
+            raise NotStopped(f"the broker of {folder} (pid {pid}) has just ended, and another one has begun")
+        _terminate(pid, descriptor)
         while not _has_ended(pid, descriptor):
             if time.monotonic() >= deadline_s:
                 raise NotStopped(
@@ -141,6 +150,13 @@ def _end(pid: int, folder: Path, timeout_s: float) -> None:
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _terminate(pid: int, descriptor: int | None) -> None:
+    if descriptor is not None and sys.platform == "linux":
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    else:
+        os.kill(pid, signal.SIGTERM)
 
 
 def _has_ended(pid: int, descriptor: int | None) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from ottla.replication.system import peer_pid
 from ottla.server.cluster.coordination.sockets import bound, short_path
 from ottla.server.config.loggers import shown
 from ottla.wire.errors import ErrorCode, ProtocolViolation
@@ -125,7 +126,10 @@ async def _line(stream: trio.SocketStream) -> bytes:
 
 
 def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
-    """Send a request to the cluster that runs in `folder`, and return its response. Blocks. Raises Unanswered."""
+    """Send a request to the cluster that runs in `folder`, and return its response. Blocks. Raises Unanswered.
+
+    `pid` of a response is what the system says, if it does: the process may number itself otherwise, as in a container.
+    """
     nobody = Unanswered(f"no `ottla cluster` runs in {folder}")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_S)
@@ -135,6 +139,7 @@ def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
             connection.settimeout(timeout_s)
             connection.sendall(json.dumps(request._asdict()).encode() + b"\n")
             line = _whole(connection)
+            pid = peer_pid(connection)
         except TimeoutError:
             raise Unanswered(f"the `ottla cluster` in {folder} does not answer") from None
         except OSError:
@@ -147,7 +152,7 @@ def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
         raise Unanswered(f"something else answers in {folder}")
     if "error" in told:
         raise Unanswered(str(told["error"]))
-    return told
+    return told if pid is None or "pid" not in told else told | {"pid": pid}
 
 
 def _whole(connection: socket.socket) -> bytes:

@@ -29,6 +29,20 @@ print("held", flush=True)
 time.sleep(600)
 """
 
+# Answers like an `ottla cluster` that says it has another pid.
+CLUSTER = """
+import json, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+while True:
+    peer, _ = listener.accept()
+    peer.recv(1000)
+    peer.sendall(json.dumps({"pid": int(sys.argv[2])}).encode() + b"\\n")
+    peer.close()
+"""
+
 Hold = Callable[..., subprocess.Popen[str]]
 
 
@@ -142,7 +156,7 @@ def test_a_broker_of_another_user_is_not_touched(
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stop.os, "kill", refuse)
+        patched.setattr(stop, "_terminate", refuse)
         assert main(["stop", "--data", str(tmp_path)]) == 1
         assert "is another user's" in capsys.readouterr().err
     monkeypatch.setattr(stop, "holder_of", refuse)
@@ -156,9 +170,40 @@ def test_a_broker_of_another_container_is_not_guessed(
 ) -> None:
     """The kernel has no pid for it here; 0 would be this whole group of processes."""
     monkeypatch.setattr(stop, "holder_of", lambda path: 0 if path == str(tmp_path / ".lock") else None)
-    monkeypatch.setattr(stop.os, "kill", lambda *_: pytest.fail("somebody is signalled"))
+    monkeypatch.setattr(stop, "_terminate", lambda *_: pytest.fail("somebody is signalled"))
     assert main(["stop", "--data", str(tmp_path)]) == 1
     assert "runs in another container" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_a_process_that_got_the_pid_of_the_broker_is_left_alone(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+) -> None:
+    """The broker ends after its lock was looked at, and its pid is given away before it is signalled."""
+    if not has_pidfd:
+        monkeypatch.setattr(system, "pidfd_open", None)
+    bystander = hold(tmp_path / "other" / ".lock")
+    seen = iter([bystander.pid])
+    monkeypatch.setattr(stop, "holder_of", lambda path: next(seen, None))
+    assert main(["stop", "--data", str(tmp_path)]) == 1
+    assert "no broker runs" in capsys.readouterr().err and bystander.poll() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the pid of a peer")
+def test_a_cluster_is_stopped_by_the_pid_that_it_has_here(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a container a cluster has another pid for itself, which here is that of somebody else."""
+    bystander = hold(tmp_path / "other" / ".lock")
+    words = [sys.executable, "-c", CLUSTER, str(tmp_path / ".control"), str(bystander.pid)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as cluster:
+        assert cluster.stdout is not None and cluster.stdout.readline() == "listens\n"
+        try:
+            assert main(["stop", "--data", str(tmp_path)]) == 0
+            assert cluster.wait(60) == -signal.SIGTERM
+        finally:
+            cluster.kill()
+    assert bystander.poll() is None
 
 
 def test_a_lock_tells_its_holder(tmp_path: Path, hold: Hold) -> None:
