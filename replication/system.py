@@ -75,6 +75,7 @@ RWF_NOWAIT: int | None = _of_linux(os, "RWF_NOWAIT") if hasattr(os, "preadv") el
 SYNC_WAITS = IS_LINUX
 """Whether os.sync returns when everything is on the disk."""
 pidfd_open: Callable[[int], int] | None = _of_linux(os, "pidfd_open")
+pidfd_send_signal: Callable[[int, int], None] | None = _of_linux(signal, "pidfd_send_signal")
 _BOOTTIME: int = _of_linux(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TCP_INFO: int | None = _of_linux(socket, "TCP_INFO")
 _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING

@@ -6,7 +6,6 @@ import argparse
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -153,8 +152,8 @@ def _end(pid: int, folder: Path, timeout_s: float, look_again: Callable[[], int]
 
 
 def _terminate(pid: int, descriptor: int | None) -> None:
-    if descriptor is not None and sys.platform == "linux":
-        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    if descriptor is not None and system.pidfd_send_signal is not None:
+        system.pidfd_send_signal(descriptor, signal.SIGTERM)
     else:
         os.kill(pid, signal.SIGTERM)
 
