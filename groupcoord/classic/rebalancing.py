@@ -540,7 +540,7 @@ class ClassicGroup(ClassicState):
         left = sum(response.error_code == ErrorCode.NONE for response in responses)
         # Once for all of them: members that leave together cost one rebalance.
         if left:
-            self._after_departure(f"{left} members left", was_member=True)
+            self._after_departure(f"{left} {'member' if left == 1 else 'members'} left", was_member=True)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
         # If the last member has left, the record of the empty group is on its way, and the answer waits for it.
         self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))

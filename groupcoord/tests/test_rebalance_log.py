@@ -35,7 +35,7 @@ def test_a_classic_group_says_once_why_it_rebalanced(told: pytest.LogCaptureFixt
     assert line.endswith("; 2 did not join again")
     told.clear()
     talk.leave((again.response.member_id, None))
-    assert told.messages == ["Rebalance of classic group 'group': generation 3, members 0, because 1 members left"]
+    assert told.messages == ["Rebalance of classic group 'group': generation 3, members 0, because 1 member left"]
 
 
 def test_a_consumer_group_says_once_why_it_rebalanced(told: pytest.LogCaptureFixture) -> None:

@@ -84,8 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     who = "deny this principal, whatever other rules allow; repeatable"
     adding.add_argument("--deny", "--deny-principal", action="append", default=[], metavar="PRINCIPAL", help=who)
     _add_operation(adding, "operations to allow or deny, such as read,describe; repeatable")
-    adding.add_argument("--producer", action="store_true", help="what a producer needs for its topics and its id")
-    adding.add_argument("--consumer", action="store_true", help="what a consumer needs for its topics and its group")
+    _add_roles(adding)
     _add_resources(adding)
     pattern = "whether names are whole names or prefixes (default: literal)"
     adding.add_argument("--pattern", choices=("literal", "prefixed"), default="literal", help=pattern)
@@ -94,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dry_run(adding)
     removing = actions.add("remove", "remove the rules that match", _remove)
     _add_filters(removing, PatternType.LITERAL)
+    _add_roles(removing)
     removing.add_argument("--all", action="store_true", help="remove all rules")
     add_dry_run(removing)
     add_yes(removing)
@@ -101,6 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 _NO_FILTER: dict[str, Any] = dict.fromkeys(_RESOURCES, ()) | {
     "cluster": False,
+    "producer": False,
+    "consumer": False,
     "principal": (),
     "allow": (),
     "deny": (),
@@ -123,6 +125,11 @@ def _add_resources(parser: argparse.ArgumentParser) -> None:
 
 def _add_operation(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--operation", action="append", default=[], metavar="NAME,NAME", help=what)
+
+
+def _add_roles(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--producer", action="store_true", help="what a producer needs for its topics and its id")
+    parser.add_argument("--consumer", action="store_true", help="what a consumer needs for its topics and its group")
 
 
 def _add_filters(parser: argparse.ArgumentParser, usual: PatternType) -> None:
@@ -199,14 +206,16 @@ def _filters(options: argparse.Namespace) -> list[Filter]:
     who += [(_principal(each), Permission.ANY) for each in options.principal]
     what: list[tuple[ResourceType, str | None]] = [*_resources(options)]
     hosts: list[str | None] = [*options.host]
+    operations = _operations(options.operation)
+    has_role = options.producer or options.consumer
+    if has_role and not what:
+        raise UsageError(f"{_role_option(options)} of what? Give --topic, --group or another resource")
     return [
         Filter(of, name, _pattern_type(options, name), principal, host, operation, permission)
-        for (principal, permission), host, (of, name), operation in product(
-            who or [(None, Permission.ANY)],
-            hosts or [None],
-            what or [(ResourceType.ANY, None)],
-            _operations(options.operation) or [AclOperation.ANY],
+        for (principal, permission), host, (of, name) in product(
+            who or [(None, Permission.ANY)], hosts or [None], what or [(ResourceType.ANY, None)]
         )
+        for operation in (_operations_of(of, operations, options) if has_role else operations or [AclOperation.ANY])
     ]
 
 
@@ -276,9 +285,12 @@ def _operations_of(
     for is_wanted, role in ((options.producer, _PRODUCER), (options.consumer, _CONSUMER)):
         found += role.get(kind, ()) if is_wanted else ()
     if not found:
-        role_name = "--producer" if options.producer else "--consumer"
-        raise UsageError(f"{role_name} says nothing of a {word_of(kind)}: give --operation, too")
+        raise UsageError(f"{_role_option(options)} says nothing of a {word_of(kind)}: give --operation, too")
     return list(dict.fromkeys(found))
+
+
+def _role_option(options: argparse.Namespace) -> str:
+    return "--producer" if options.producer else "--consumer"
 
 
 def _checked(acl: Acl) -> Acl:

@@ -41,6 +41,14 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            words = sys.argv[1:] if args is None else args
+            # Reported by the parser of the command, since its help says what it takes.
+            walk(self, words).parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        return options
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # kcat's users write -K= for an equals sign, which argparse takes for an empty value.
         words = sys.argv[1:] if args is None else args
@@ -189,9 +197,12 @@ def misspelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | 
     if is_of_options and any(each.startswith(place.unknown) for each in options_of(place.parser)):
         return None  # it is ambiguous, and argparse says between what
     known = options_of(place.parser) if is_of_options else commands_of(place.parser)
+    if is_of_options and (command := next((each for each in words if each in commands_of(place.parser)), None)):
+        return f"options follow the command: {place.parser.prog} {command} {place.unknown} ..."
     import difflib  # only for a message that ends the process
 
-    close = difflib.get_close_matches(place.unknown, known, n=1, cutoff=0.6)
+    begun = [each for each in known if each.startswith(place.unknown)]
+    close = begun if len(begun) == 1 else difflib.get_close_matches(place.unknown, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else f" ({place.parser.prog} --help)"
     return f"{place.parser.prog} has no {'option' if is_of_options else 'command'} {place.unknown}{hint}"
 

@@ -44,6 +44,13 @@ examples:
 """
 
 EXACT, DEFAULT = 0, 1
+_NAMES = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
 _KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
 """Options that name an entity, and Kafka's types of entities."""
 _DEFAULTS = {"user_defaults": "user", "client_defaults": "client-id", "ip_defaults": "ip"}
@@ -178,6 +185,9 @@ def _number(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
+        # Sizes are known only for known quotas, so the name is to blame first.
+        if name not in _NAMES:
+            raise UsageError(f"there is no quota {name}; there are {', '.join(_NAMES)}") from None
         raise UsageError(f"quota {name}={text}: must be a number") from None
     return value
 

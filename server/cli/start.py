@@ -69,8 +69,8 @@ examples:
   ottla start --registry 8081                    a schema registry on http://127.0.0.1:8081
   ottla start --workers auto                     all cores: several brokers behind one bootstrap address
   ottla start server.properties --add-scram @users
-                                                 begin with the SCRAM users of a file, such as
-                                                 SCRAM-SHA-512=[name=a,password=b]
+                                     begin with the SCRAM users of a file, such as
+                                     SCRAM-SHA-512=[name=a,password=b]
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.cli.changes import counted
 from ottla.server.cli.client.cluster import release_of
 from ottla.server.cli.client.output import print_json, print_line, print_pairs, print_table
 from ottla.server.cli.command_line import EXIT_OK, add_address
@@ -57,7 +58,7 @@ def _show(cluster: Cluster, options: argparse.Namespace) -> int:
             ("cluster id", found["cluster_id"]),
             ("version", f"compatible with Apache Kafka {found['version']}"),
             ("controller", "none" if found["controller"] is None else found["controller"]),
-            ("topics", f"{topics['count']}{internal}, with {partitions['count']} partitions"),
+            ("topics", f"{topics['count']}{internal}, with {counted(partitions['count'], 'partition')}"),
             ("under-replicated", _named(partitions["under_replicated"])),
             ("offline", _named(partitions["offline"])),
         ],

@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.client.cluster import failed
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
 from ottla.server.cli.client.times import time_text
 from ottla.server.cli.command_line import EXIT_OK, period_ms
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delegation_tokens import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
@@ -141,6 +143,9 @@ def _tokens(cluster: Cluster, owners: Sequence[str] = ()) -> list[Token]:
     def ask() -> list[Token]:
         request = DescribeDelegationTokenRequest(owners=wanted or None)
         answer = cluster.ask_any(lambda broker: broker.ask(request))
+        if answer.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
+            hint = "the brokers have no delegation.token.secret.key, which turns tokens on"
+            raise failed("the tokens", answer.error_code, hint)
         cluster.check("the tokens", answer.error_code)
         return sorted(map(_described, answer.tokens))
 

@@ -130,7 +130,7 @@ def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
 
     `pid` of a response is what the system says, if it does: the process may number itself otherwise, as in a container.
     """
-    nobody = Unanswered(f"no `ottla cluster` runs in {folder}")
+    nobody = Unanswered(f"no `ottla cluster` runs in {folder}; --data FOLDER names another")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_S)
         try:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.describe_transactions import PartitionResponse, TransactionState
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+STATES = ("Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
 PARTITIONS_AT_ONCE = 1000
 
 
@@ -72,7 +73,7 @@ def list_transactions(
         answer = broker.ask(request)
         cluster.check(f"the transactions of broker {node_id}", answer.error_code)
         if answer.unknown_state_filters:
-            raise RequestFailed(f"there is no state {answer.unknown_state_filters[0]}")
+            raise RequestFailed(f"there is no state {answer.unknown_state_filters[0]}; there are {', '.join(STATES)}")
         return [
             Transaction(each.transactional_id, each.transaction_state, each.producer_id, node_id)
             for each in answer.transaction_states

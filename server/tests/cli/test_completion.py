@@ -92,6 +92,9 @@ def test_any_line_has_an_answer(line: str) -> None:
     ("arguments", "words"),
     [
         ("strat", "ottla has no command strat; did you mean start?"),
+        ("stat", "ottla has no command stat; did you mean status?"),
+        ("-b localhost:9092 status", "options follow the command: ottla status -b ..."),
+        ("topics list orders", "unrecognized arguments: orders (ottla topics list --help)"),
         ("start --overide num.partitions=1", "ottla start has no option --overide; did you mean --override?"),
         ("start --overide=num.partitions=1", "did you mean --override?"),
         ("certificates --brokr broker1", "did you mean --broker?"),

@@ -199,3 +199,10 @@ def test_the_console_needs_no_extra() -> None:
     project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
     assert any(each.startswith("h11") for each in project["dependencies"])
     assert not any(each.startswith("h11") for extra in project["optional-dependencies"].values() for each in extra)
+
+
+def test_a_folder_without_a_cluster_is_answered_with_the_option_for_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cluster", "status", "--data", str(tmp_path)]) == 1
+    assert f"no `ottla cluster` runs in {tmp_path}; --data FOLDER names another" in capsys.readouterr().err

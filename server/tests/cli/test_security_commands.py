@@ -8,6 +8,7 @@ import getpass
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
+from ottla.server.cli import tokens
 from ottla.server.cli.client.acls import word_of
+from ottla.server.cli.client.output import RequestFailed
 from ottla.server.cli.command_line import period_ms
 from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.delegation_tokens import DescribeDelegationTokenResponse
 
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
@@ -162,12 +167,27 @@ def test_removing_shows_and_asks_and_removes_no_more_than_that(ottla: Shell, bro
         ),
         (("add", "--allow", "a", "--producer", "--group", "g"), "--producer says nothing of a group"),
         (("remove", "--yes"), "which rules?"),
+        (("remove", "--yes", "--consumer"), "--consumer of what? Give --topic"),
         (("remove", "--yes", "--all", "--topic", "t"), "which rules?"),
     ],
 )
 def test_rules_that_cannot_be(ottla: Shell, words: tuple[str, ...], reason: str) -> None:
     assert reason in ottla("acls", *words).refusal(2)
     assert ottla("acls").out == "no rules\n"
+
+
+@pytest.mark.usefixtures("no_rules")
+def test_a_role_is_removed_as_it_was_added(ottla: Shell) -> None:
+    role = ("--allow", "alice", "--consumer", "--topic", "orders", "--group", "billing")
+    ottla("acls", "add", "--allow", "alice", "--operation", "read", "--group", "billing-2")
+    ottla("acls", "add", "--allow", "alice", "--operation", "write", "--topic", "orders")
+    kept = ottla("acls", "--json").json
+    assert "3 rules added" in ottla("acls", "add", *role).lines
+    told = ottla("acls", "remove", *role, "--yes", "--json")
+    assert {(each["operation"], each["resource"], each["name"]) for each in told.json["rules"]} == {
+        ("read", "topic", "orders"), ("describe", "topic", "orders"), ("read", "group", "billing")
+    }  # fmt: skip
+    assert ottla("acls", "--json").json == kept
 
 
 def test_a_name_that_the_broker_cannot_keep_is_refused_with_what_was_added(ottla: Shell) -> None:
@@ -368,6 +388,11 @@ def test_quotas_of_pairs_of_defaults_and_of_addresses(ottla: Shell, broker: Brok
         (("set", "producer_byte_rate=1"), 2, "whose quotas?"),
         (("set", "--user", "a", "producer_byte_rate"), 2, "must be NAME=VALUE"),
         (("set", "--user", "a", "producer_byte_rate=much"), 2, "must be a number"),
+        (
+            ("set", "--user", "a", "producer_byterate=1MiB"),
+            2,
+            "there is no quota producer_byterate; there are producer_",
+        ),
         (("set", "--user", "a", "x=1", "x=2"), 2, "quota x is named twice"),
         (("set", "--user", "a", "x=1"), 1, "Invalid configuration key x (INVALID_REQUEST)"),
         (("set", "--user", "a", "producer_byte_rate=0"), 1, "must be greater than 0"),
@@ -387,6 +412,13 @@ def test_quotas_that_cannot_be(ottla: Shell, words: tuple[str, ...], code: int, 
 
 
 # --- tokens
+
+
+def test_brokers_without_a_secret_for_tokens_are_told_what_they_lack() -> None:
+    answer = DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, tokens=[])
+    cluster: Any = SimpleNamespace(ask_any=lambda ask: answer, patiently=lambda ask: ask())
+    with pytest.raises(RequestFailed, match=r"no delegation\.token\.secret\.key"):
+        tokens._tokens(cluster)
 
 
 def test_a_token_is_made_renewed_used_and_expired(as_user: Callable[..., Told]) -> None:

@@ -182,7 +182,7 @@ def test_what_hangs_is_found_and_aborted_and_nothing_else(
         (("abort", "x", "--hanging"), 2, "which transactions?"),
         (("abort", "x", "--partition", "t"), 2, "go with --hanging"),
         (("hanging", "--partition", "t:x"), 2, "must be TOPIC or TOPIC:N,N"),
-        (("list", "--state", "Asleep"), 1, "there is no state Asleep"),
+        (("list", "--state", "Asleep"), 1, "there is no state Asleep; there are Empty, Ongoing, PrepareCommit"),
         (("list", "--pattern", "("), 1, "INVALID_REGULAR_EXPRESSION"),
     ],
 )
