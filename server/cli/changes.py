@@ -19,6 +19,7 @@ from ottla.server.cli.client.output import (
     print_json,
     print_line,
     say,
+    shown_command,
     shown_text,
 )
 from ottla.server.cli.on_cluster import wants_json
@@ -134,6 +135,6 @@ def report(
         print_line("Nothing is changed: this is a dry run.")
         return
     for each in undo:
-        print_line(f"To undo: {shown_text(each)}")
+        print_line(f"To undo: {shown_command(each)}")
     if never and not undo:
         print_line(f"This cannot be undone: {never}.")

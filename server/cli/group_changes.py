@@ -32,7 +32,7 @@ from ottla.server.cli.client.groups import (
     offsets_of,
     set_starts,
 )
-from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_table, say, shown_text
+from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_table, say, shown_command
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, wants_json
 from ottla.server.cli.places import add_target, parse_target, place_words, places_of
@@ -119,7 +119,7 @@ def _print_result(
     if not options.execute:
         print_line("\nNothing is changed; --execute does it.")
     for each in undo:
-        print_line(f"To undo: {shown_text(each)}")
+        print_line(f"To undo: {shown_command(each)}")
 
 
 def _undo_reset(

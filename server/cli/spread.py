@@ -15,7 +15,7 @@ from ottla.server.cli.client.output import (
     print_json,
     print_line,
     print_table,
-    shown_text,
+    shown_command,
 )
 from ottla.server.cli.client.reassignment import (
     Impossible,
@@ -153,4 +153,4 @@ def _print_result(
     print_line("")
     print_line(f"{len(moves)} of {len(before)} partitions {'would be' if options.dry_run else 'are'} moved")
     for each in undo:
-        print_line(f"To undo: {shown_text(each)}")
+        print_line(f"To undo: {shown_command(each)}")

@@ -46,6 +46,12 @@ def shown_text(text: str) -> str:
     return _HARMFUL.sub(_escaped, text)
 
 
+def shown_command(command: str) -> str:
+    """Escape a command line made by `shlex.join`. A line break in a name stays one in a shell, and begins no line here."""
+    # In such a command a line break is always between single quotes.
+    return shown_text(command).replace("\n", "'$'\\n''")
+
+
 def shown_bytes(data: bytes) -> str:
     """Return bytes as text with escapes. A very long value is cut, and its size is added."""
     size = len(data)

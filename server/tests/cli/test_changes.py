@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
+import subprocess
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.configs import TOPIC, Resource, settings_of
 from ottla.server.cli.client.groups import delete_offsets, delete_starts, set_starts
 from ottla.server.cli.client.moves import elect, reassign
-from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, shown_command
 from ottla.server.cli.command_line import option_of
 from ottla.server.cli.users import _change
 from ottla.server.tests.cli.commanded import Terminal
@@ -105,6 +107,15 @@ def test_names_of_any_kind_are_found_again_in_the_way_back(name: str) -> None:
     parsed = parser.parse_args(words[1:])
     assert (parsed.name, parsed.topic, parsed.bootstrap_server) == (name, ["t:0"], "a:1")
     assert str(parsed.command_config) == "client.properties" and option_of(parser, "--version") is not None
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("name", ["a\nTo undo: rm -rf /", "it's\n\n", "\n", "plain"])
+def test_a_name_with_line_breaks_stays_one_line_and_what_it_is(name: str) -> None:
+    """A stranger's name of a group must not look like a line of this command."""
+    line = shown_command(shlex.join(["printf", "%s", name]))
+    assert "\n" not in line
+    assert subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, text=True, check=True).stdout == name
 
 
 def test_control_characters_in_a_former_value_are_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
