@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema import Message
 
 PORT = 9092
-RETRY_S = 0.1
+RETRY_S, PAUSE_S = 0.1, 0.2
 CREATION_S = 5.0
 """Time for a broker to create a topic by itself, in seconds."""
 
@@ -340,6 +340,27 @@ def offsets_at(
 
     cluster.patiently(ask)
     return found
+
+
+class Patience:
+    """Time for which a command goes on in spite of errors: ANSWER_TIMEOUT_S from the first error since `renew`."""
+
+    def __init__(self) -> None:
+        self._failing_since_s: float | None = None
+
+    def renew(self) -> None:
+        """Note that requests succeed again."""
+        self._failing_since_s = None
+
+    def bear(self, error: Exception) -> None:
+        """Pause after an error, before the caller tries again; print the first. Raises RequestFailed at the end."""
+        now_s = time.monotonic()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+            say(f"{error}; trying again")
+        elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
+            raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s") from None
+        time.sleep(PAUSE_S)
 
 
 def offsets_since(

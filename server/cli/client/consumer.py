@@ -11,7 +11,6 @@ and from which offset on (KIP-98).
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from ottla.server.cli.client.cluster import (
     READ_COMMITTED,
     Cluster,
     Partition,
+    Patience,
     TemporaryFailure,
     failed,
     leaders_of,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 MAX_WAIT_MS = 500
 ANSWER_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
-RETRY_S = 0.2
 OFFSET_MAX = (1 << 63) - 1
 _NAMES_MAX_VERSION = 12  # of Fetch: later ones name topics by their ids
 
@@ -79,7 +78,7 @@ class Consumer:
         self._leaders: dict[Partition, int] = {}
         self._connections: dict[int, BrokerConnection] = {}
         self._under_way: set[int] = set()
-        self._failing_since_s: float | None = None
+        self._patience = Patience()
         self._told_end: dict[Partition, int] = {}
 
     def close(self, place: Partition) -> None:
@@ -179,14 +178,8 @@ class Consumer:
 
     def _wait_for_better(self, error: Exception) -> None:
         """Pause before leaders are looked up again. Raises RequestFailed after ANSWER_TIMEOUT_S seconds of errors."""
-        now_s = time.monotonic()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-            say(f"{error}; trying again")
-        elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
-            raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s")
         self._leaders.clear()
-        time.sleep(RETRY_S)
+        self._patience.bear(error)
 
     # --- answers
 
@@ -208,7 +201,7 @@ class Consumer:
                     trouble = error
         # Before the records are looked at, so that the broker works meanwhile.
         if trouble is None:
-            self._failing_since_s = None
+            self._patience.renew()
             self._ask_unless_lost(leader)
         yield from found
         if trouble is not None:

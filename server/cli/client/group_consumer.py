@@ -13,17 +13,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ottla.server.cli.client.cluster import Cluster, Partition
+from ottla.server.cli.client.cluster import Cluster, Partition, Patience
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
 from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
 from ottla.server.cli.client.groups import committed_of
 from ottla.server.cli.client.membership import Member
-from ottla.server.cli.client.output import ConnectionLost, RequestFailed, say
+from ottla.server.cli.client.output import ConnectionLost, say
 
 COMMIT_S = 5.0
 """Time between two commits while records come, Kafka's auto.commit.interval.ms."""
 
-IDLE_S, RETRY_S = 0.1, 0.2
+IDLE_S = 0.1
 END_S = 3.0
 """Time for the last commit where the coordinator cannot be reached."""
 
@@ -58,7 +58,7 @@ class GroupConsumer:
         """Time by time.monotonic() at which the partitions were assigned."""
         self._assigned: tuple[Partition, ...] | None = None
         """Assignment that is not taken over yet."""
-        self._failing_since_s: float | None = None
+        self._patience = Patience()
         self._closed: set[Partition] = set()
         self._told_gone: set[Partition] = set()
 
@@ -95,15 +95,9 @@ class GroupConsumer:
         """
         try:
             self._attend()
-            self._failing_since_s = None
+            self._patience.renew()
         except ConnectionLost as error:
-            now_s = time.monotonic()
-            if self._failing_since_s is None:
-                self._failing_since_s = now_s
-                say(f"{error}; trying again")
-            elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
-                raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s") from None
-            time.sleep(RETRY_S)
+            self._patience.bear(error)
 
     def _attend(self) -> None:
         self._member.beat()

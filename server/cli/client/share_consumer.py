@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, by_topic, failed, leaders_of
+from ottla.server.cli.client.cluster import Cluster, Partition, Patience, TemporaryFailure, by_topic, failed, leaders_of
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.consumer import Batch, corrupt
 from ottla.server.cli.client.membership import (
@@ -54,7 +54,7 @@ MAX_WAIT_MS = 500
 ANSWER_BYTES = 16 << 20
 LOCK_MS = 30_000  # brokers tell another one
 EMPTY_ROUNDS = 2
-BEAT_S, FIRST_BEAT_S, RETRY_S = 3.0, 0.2, 0.2
+BEAT_S, FIRST_BEAT_S = 3.0, 0.2
 _ACQUIRE_MODE_VERSION, _RECORD_LIMIT = 2, 1  # not more records than asked for (KIP-1206)
 _NEW_SESSION = (ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH)
 
@@ -101,7 +101,7 @@ class ShareConsumer:
         self._next_beat_s = 0.0
         self._sessions: dict[int, _Session] = {}
         self._leaders: dict[Partition, int] = {}
-        self._failing_since_s: float | None = None
+        self._patience = Patience()
 
     @property
     def is_idle(self) -> bool:
@@ -168,7 +168,7 @@ class ShareConsumer:
         except (TemporaryFailure, ConnectionLost) as error:
             self._wait_for_better(error)
             return
-        self._failing_since_s = None
+        self._patience.renew()
         self._empty_rounds = 0 if found else self._empty_rounds + 1
 
     def _ask_all(self, records_max: int) -> None:
@@ -285,17 +285,11 @@ class ShareConsumer:
 
     def _wait_for_better(self, error: Exception) -> None:
         """Pause before leaders are looked up again. Raises RequestFailed if errors last for ANSWER_TIMEOUT_S."""
-        now_s = time.monotonic()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-            say(f"{error}; trying again")
-        elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
-            raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s")
         for each in self._sessions.values():
             each.connection.close()
         self._sessions.clear()
         self._leaders.clear()
-        time.sleep(RETRY_S)
+        self._patience.bear(error)
 
 
 def _acquired(place: Partition, leader: int, part: Any, until_s: float) -> Acquired:

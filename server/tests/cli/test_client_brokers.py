@@ -13,7 +13,6 @@ import pytest
 
 from ottla.server.cli.cli import main
 from ottla.server.cli.client import cluster as cluster_module
-from ottla.server.cli.client import consumer as consumer_module
 from ottla.server.cli.client import producer as producer_module
 from ottla.server.cli.client.batches import batch_of, header_block, nullable, values_area
 from ottla.server.cli.client.cluster import Cluster
@@ -304,7 +303,7 @@ def test_offsets_that_are_gone_are_passed_over(world, cluster, capsys):
 
 def test_a_broker_that_refuses_what_it_says_is_there_is_given_up(world, cluster, monkeypatch, capsys):
     """It is not asked again and again without a pause, and without an end."""
-    monkeypatch.setattr(consumer_module, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(cluster_module, "ANSWER_TIMEOUT_S", 0.5)
     world.append(PLACES[0], b"a")
     asked = []
 
