@@ -396,6 +396,16 @@ def leaders_of(cluster: Cluster, partitions: Mapping[str, Sequence[int]]) -> dic
     return leaders
 
 
+def leader_of_each(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    """Return the leader (broker id) of each partition. Raises TemporaryFailure if one has no leader."""
+    return {
+        (topic, number): leader
+        for leader, topics in leaders_of(cluster, by_topic(partitions)).items()
+        for topic, numbers in topics.items()
+        for number in numbers
+    }
+
+
 def _offsets_from(
     cluster: Cluster, leader: int, places: Mapping[str, Sequence[int]], timestamp: int, isolation: int
 ) -> dict[Partition, int]:

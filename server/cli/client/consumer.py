@@ -23,7 +23,7 @@ from ottla.server.cli.client.cluster import (
     Patience,
     TemporaryFailure,
     failed,
-    leaders_of,
+    leader_of_each,
     offsets_at,
 )
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
@@ -117,21 +117,9 @@ class Consumer:
     def _ask_all(self) -> None:
         """Send a fetch request to each leader that has no request in flight."""
         if any(place not in self._leaders for place in self.positions):
-            self._find_leaders()
+            self._leaders = leader_of_each(self._cluster, list(self.positions))
         for leader in {self._leaders[place] for place in self.positions} - self._under_way:
             self._ask(leader)
-
-    def _find_leaders(self) -> None:
-        wanted: dict[str, list[int]] = {}
-        for topic, number in self.positions:
-            wanted.setdefault(topic, []).append(number)
-        found = leaders_of(self._cluster, wanted)
-        self._leaders = {
-            (topic, number): leader
-            for leader, topics in found.items()
-            for topic, numbers in topics.items()
-            for number in numbers
-        }
 
     def _ask(self, leader: int) -> None:
         if leader not in self._connections:

@@ -16,7 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ottla.server.cli.client.cluster import Cluster, Partition, Patience, TemporaryFailure, by_topic, failed, leaders_of
+from ottla.server.cli.client.cluster import (
+    Cluster,
+    Partition,
+    Patience,
+    TemporaryFailure,
+    by_topic,
+    failed,
+    leader_of_each,
+)
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.consumer import Batch, corrupt
 from ottla.server.cli.client.membership import (
@@ -173,13 +181,7 @@ class ShareConsumer:
 
     def _ask_all(self, records_max: int) -> None:
         if any(place not in self._leaders for place in self._assigned):
-            found = leaders_of(self._cluster, by_topic(self._assigned))
-            self._leaders = {
-                (topic, number): leader
-                for leader, topics in found.items()
-                for topic, numbers in topics.items()
-                for number in numbers
-            }
+            self._leaders = leader_of_each(self._cluster, self._assigned)
         wanted: dict[int, set[Partition]] = {each: set() for each in self._sessions}
         for place in self._assigned:
             wanted.setdefault(self._leaders[place], set()).add(place)
