@@ -50,6 +50,7 @@ examples:
   ottla acls add --allow etl --producer --topic logs- --pattern prefixed
   ottla acls add --allow billing --consumer --topic orders --group billing
   ottla acls remove --principal alice            asks first; --yes does not
+  ottla acls remove --allow billing --consumer --topic orders --group billing
 """
 
 
