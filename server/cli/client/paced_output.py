@@ -19,12 +19,14 @@ DUTY_S, READY_S = 1.0, 0.2
 class Interruption:
     """Block in which SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
 
-    Within `held`, they do so only at `check` and at the end of `held`.
+    Within `held`, they do so only at `check` and at the end of `held`. A SIGTERM or SIGHUP that ended the block is ignored from
+    then on: coreutils' `timeout` sends it to the process and again to its group, and the second must not cut the clean end short.
     """
 
     def __init__(self) -> None:
         self._is_held = self._is_asked = False
         self._before: dict[int, Any] = {}
+        self._ended_by = 0
 
     def __enter__(self) -> Self:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -35,9 +37,13 @@ class Interruption:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if number == self._ended_by else handler)
 
-    def _on_signal(self, *_: object) -> None:
+    def _on_signal(self, number: int, _: object) -> None:
+        if number == self._ended_by:
+            return
+        if number != signal.SIGINT:
+            self._ended_by = number
         self._is_asked = True
         if not self._is_held:
             self.check()
