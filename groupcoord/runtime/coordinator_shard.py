@@ -236,17 +236,6 @@ class CoordinatorShard(Protocol):
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
 
 
-def replay_appended(shard: CoordinatorShard, records: Iterable[Any], first_offset: int) -> None:
-    """Put appended records in force, among them records and ends of transactions. They are at successive offsets."""
-    for offset, record in enumerate(records, first_offset):
-        if isinstance(record, TransactionEnd):
-            shard.replay_marker(record.producer_id, committed=record.committed)
-        elif isinstance(record, TransactionalRecord):
-            shard.replay(record.record, offset, record.producer_id)
-        else:
-            shard.replay(record, offset)
-
-
 @dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
     """Properties of a coordinator's shards, as its runtime needs them."""

@@ -57,7 +57,6 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     TransactionalRecord,
     TransactionEnd,
     batches_of,
-    replay_appended,
     together,
     translated,
 )
@@ -200,7 +199,10 @@ class PartitionRuntime(Generic[ShardT]):
                 await trio.lowlevel.checkpoint()
 
     def next_deadline_ms(self) -> int | None:
-        """Return the time in ms at which to call `expire`; None: no deadline, or the queue's task handles it."""
+        """Return the time in ms at which to call `expire`.
+
+        None: there is no deadline, no shard, or the queue's task handles deadlines.
+        """
         return None if self._shard is None or self._has_line else self._shard.next_deadline_ms()
 
     # ------------------------------------------------------------------ handle, append, settle
@@ -291,7 +293,13 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _replay(self, records: list[Any], first_offset: int) -> None:
         assert self._shard is not None
-        replay_appended(self._shard, records, first_offset)
+        for offset, record in enumerate(records, first_offset):
+            if isinstance(record, TransactionEnd):
+                self._shard.replay_marker(record.producer_id, committed=record.committed)
+            elif isinstance(record, TransactionalRecord):
+                self._shard.replay(record.record, offset, record.producer_id)
+            else:
+                self._shard.replay(record, offset)
         if self._kind.on_force is not None:
             self._kind.on_force(self.partition, self._shard)
 
@@ -443,7 +451,10 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
     async def _next_in_line(self) -> None:
-        """Do due work, else handle the first queued request; if that must wait for appends in flight, only wait."""
+        """Do due work, else handle the first queued request.
+
+        Either may have to wait for the appends in flight; then this call only waits.
+        """
         shard = self._shard
         assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
