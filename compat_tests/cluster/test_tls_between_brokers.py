@@ -105,9 +105,12 @@ def test_the_controllers_connections_have_a_listener_of_their_own(tmp_path: Path
 
 
 def is_connected_to(port: int) -> bool:
-    """Whether anybody on this machine is."""
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(int(row[2].rpartition(":")[2], 16) == port and row[3] == "01" for row in rows)  # 01: established
+    """Whether anybody on this machine is. A JVM's end of a connection is in tcp6, and the other end in tcp."""
+    rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
+    ports = [
+        (int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16)) for row in rows if row[3] == "01"
+    ]  # established
+    return any(port in ends for ends in ports)
 
 
 def test_a_broker_of_another_authority_is_refused_and_told_and_comes_in_with_a_right_certificate(
