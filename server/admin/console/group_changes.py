@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.admin.console import requests
+from ottla.server.admin.console.groups_view import offsets_in
 from ottla.server.admin.console.requests import body_number, body_text, change, check_error, done, refusal
 from ottla.server.admin.http.routes import PacedTimeSlice, Refused
 from ottla.server.coordinator_factory import groups_of
@@ -112,8 +113,8 @@ class GroupChanges:
 
     def _places(self, body: Mapping[str, Any]) -> list[Partition]:
         if body.get("topic") is None:
-            committed = groups_of(self._broker).committed(body_text(body, "id"))
-            places = [(topic, index) for topic, parts in list(committed.items())[:PARTITIONS_MAX] for index in parts]
+            committed = offsets_in(groups_of(self._broker).committed(body_text(body, "id")), PARTITIONS_MAX)
+            places = [(topic, index) for topic, index, _ in islice(committed, PARTITIONS_MAX + 1)]
         else:
             name, index = body_text(body, "topic"), body_number(body, "partition", -1)
             topic = self._broker.cluster.topics.get(name)

@@ -13,7 +13,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.admin.console import access_view, topic_changes
+from ottla.server.admin.console import access_view, group_changes, topic_changes
 from ottla.server.admin.console.requests import Access
 from ottla.server.admin.console.requests import ask as ask_handler
 from ottla.server.admin.http.routes import Refused, Request
@@ -61,6 +61,14 @@ async def refused(broker: Broker, path: str, /, **body: Any) -> str:
 
 async def seen(broker: Broker, path: str) -> Any:
     return (await ask(broker, f"/api/{path}", token=TOKEN)).json
+
+
+async def load_groups(broker: Broker) -> None:
+    """Wait until the group coordinator has loaded its partitions."""
+    await broker.ensure_internal_topic("__consumer_offsets")
+    with trio.fail_after(60):
+        while (await ask(broker, "/api/groups", token=TOKEN)).status != 200:
+            await trio.sleep(0.01)
 
 
 async def test_topics_are_created_extended_trimmed_and_deleted(broker: Broker) -> None:
@@ -114,10 +122,7 @@ async def test_a_setting_is_changed_as_a_command_would(broker: Broker) -> None:
 
 
 async def test_groups_without_members_are_reset_and_deleted(broker: Broker) -> None:
-    await broker.ensure_internal_topic("__consumer_offsets")
-    with trio.fail_after(60):
-        while (await ask(broker, "/api/groups", token=TOKEN)).status != 200:
-            await trio.sleep(0.01)
+    await load_groups(broker)
     await make_topic(broker, "t", 2)
     write(broker, "t", [Record(0, 1000 + each, None, b"v") for each in range(10)])
     member = await joined(broker, "g h", assignment_of("t", 0))
@@ -155,6 +160,21 @@ async def test_groups_without_members_are_reset_and_deleted(broker: Broker) -> N
     assert await committed() == [(0, 3), (1, 0)]
     assert await changed(broker, "delete-group", id="g h") == ["Group g h is deleted.", "groups", "delete", "g h"]
     assert "GROUP_ID_NOT_FOUND" in await refused(broker, "delete-group", id="g h")
+
+
+async def test_a_group_is_reset_in_all_its_partitions_or_in_none(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await load_groups(broker)
+    for topic in ("t", "u"):
+        await make_topic(broker, topic)
+        await changed(broker, "reset-group", id="g", topic=topic, to="latest")
+    monkeypatch.setattr(group_changes, "PARTITIONS_MAX", 1)
+    assert "1 partitions at most" in await refused(broker, "reset-group", id="g", to="earliest")
+    monkeypatch.setattr(group_changes, "PARTITIONS_MAX", 2)
+    assert (await changed(broker, "reset-group", id="g", to="earliest"))[
+        0
+    ] == "Group g goes on from t 0 at 0; u 0 at 0."
 
 
 async def test_a_share_group_is_reset(broker: Broker) -> None:
