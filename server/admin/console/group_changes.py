@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.admin.console import requests
 from ottla.server.admin.console.groups_view import offsets_in
-from ottla.server.admin.console.requests import body_number, body_text, change, check_error, done, refusal
+from ottla.server.admin.console.requests import body_number, body_text, change, check_error, done, first_of, refusal
 from ottla.server.admin.http.routes import PacedTimeSlice, Refused
 from ottla.server.coordinator_factory import groups_of
 from ottla.wire.errors import ErrorCode
@@ -63,10 +63,9 @@ class GroupChanges:
             await self._set_starts(group_id, offsets)
         else:
             await self._commit(group_id, offsets)
-        first = "; ".join(f"{topic} {index} at {offset}" for (topic, index), offset in islice(offsets.items(), 10))
-        more = "" if len(offsets) <= 10 else f" and {len(offsets) - 10} more"
+        starts = first_of([f"{topic} {index} at {offset}" for (topic, index), offset in offsets.items()], "; ")
         options = [_place_option(body), _target_option(body), "--execute"]
-        return done(self._broker, f"Group {group_id} goes on from {first}{more}.", "groups reset", [group_id], options)
+        return done(self._broker, f"Group {group_id} goes on from {starts}.", "groups reset", [group_id], options)
 
     async def _commit(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
         topics = [

@@ -18,10 +18,11 @@ import hmac
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from ipaddress import ip_address
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
@@ -325,6 +326,15 @@ def done(
     # A name may look like an option.
     places = [*words, "--", *names] if any(each.startswith("-") for each in names) else [*names, *words]
     return {"done": sentence, "command": shlex.join(["ottla", *command.split(), *places])}
+
+
+LISTED_MAX = 10
+
+
+def first_of(places: Collection[str], separator: str) -> str:
+    """Join the first LISTED_MAX places for a sentence, with the number of those that are left out."""
+    left_out = len(places) - LISTED_MAX
+    return separator.join(islice(places, LISTED_MAX)) + (f" and {left_out} more" if left_out > 0 else "")
 
 
 def _option(name: str, value: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.admin.console import requests
-from ottla.server.admin.console.requests import body_number, body_text, change, check_error, done, refusal
+from ottla.server.admin.console.requests import body_number, body_text, change, check_error, done, first_of, refusal
 from ottla.server.admin.http.routes import Refused
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import (
@@ -104,9 +104,8 @@ class TopicChanges:
         for each in result.partitions:
             if each.error_code:
                 raise refusal(each.error_code, f"{name} {each.partition_index} refuses")
-        begins = ", ".join(f"{each.partition_index} at {each.low_watermark}" for each in result.partitions[:10])
-        more = "" if len(result.partitions) <= 10 else f" and {len(result.partitions) - 10} more"
-        return told | {"done": f"Partitions of {name} begin now: {begins}{more}."}
+        begins = first_of([f"{each.partition_index} at {each.low_watermark}" for each in result.partitions], ", ")
+        return told | {"done": f"Partitions of {name} begin now: {begins}."}
 
     def _topic(self, name: str) -> Any:
         topic = self._broker.cluster.topics.get(name)

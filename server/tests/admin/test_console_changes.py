@@ -104,6 +104,12 @@ async def test_topics_are_created_extended_trimmed_and_deleted(broker: Broker) -
         assert "UNKNOWN_TOPIC" in await refused(broker, name, name="a.b")
 
 
+async def test_a_sentence_about_many_partitions_lists_ten(broker: Broker) -> None:
+    await make_topic(broker, "wide", 12)
+    [sentence, *_] = await changed(broker, "trim-topic", name="wide")
+    assert sentence.endswith(" 8 at 0, 9 at 0 and 2 more.")
+
+
 async def test_names_that_look_like_options_are_none_in_commands(broker: Broker) -> None:
     told = await changed(broker, "create-topic", name="--help", partitions=1)
     assert told == ["Topic --help is created.", *["topics", "create", "-p", "1", "--", "--help"]]
