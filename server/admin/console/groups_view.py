@@ -16,7 +16,7 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.admin.console import requests
-from ottla.server.admin.console.requests import Wanted, ask, first_page, refusal
+from ottla.server.admin.console.requests import Wanted, ask, check_error, first_page
 from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.server.coordinator_factory import groups_of
 from ottla.wire.errors import ProtocolViolation
@@ -120,9 +120,7 @@ class GroupsView:
         """Return a page of groups sorted by name. Parameters: as in `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await finished(groups_of(self._broker).list_groups(ListGroupsRequest()))
-        if listed.error_code:
-            # Partitions of the offsets topic are being loaded.
-            raise refusal(listed.error_code)
+        check_error(listed.error_code)  # while partitions of the offsets topic are loaded
         page, following = await first_page(
             listed.groups, lambda each: each.group_id, wanted, GROUPS_PER_PAGE, time_slice
         )
@@ -146,8 +144,7 @@ class GroupsView:
         """Return the description of one group. `type`: group type as listed, classic by default."""
         group_id, kind = requests.text(request, "id"), requests.text(request, "type", "classic")
         described = await self._described(group_id, kind)
-        if described.error_code:
-            raise refusal(described.error_code, described.error_message)
+        check_error(described.error_code, described.error_message)
         time_slice, members, text_left = PacedTimeSlice(self._pace), [], ASSIGNED_TEXT_MAX
         for each in described.members[:MEMBERS_SHOWN_MAX]:
             shown = _member(each, text_left, is_classic=kind == "classic" and described.protocol_type == CONSUMER)

@@ -67,8 +67,7 @@ class SettingsView:
         )
         await self._pace.pay(ASKED_S)
         [result] = (await ask(self._broker, query, LATEST)).results
-        if result.error_code:
-            raise refusal(result.error_code, result.error_message)
+        check_error(result.error_code, result.error_message)
         time_slice, settings = PacedTimeSlice(self._pace), []
         for each in sorted(result.configs, key=lambda each: each.name):
             settings.append(_as_json(each, has_effect=self._has_effect(kind, each.name)))
@@ -171,8 +170,7 @@ async def produced(
     request = ProduceRequest(transactional_id=None, acks=ACKS_ALL, timeout_ms=TIMEOUT_MS, topic_data=[data])
     send = change if by_user else ask
     answer = (await send(broker, request, PRODUCE_VERSION)).responses[0].partition_responses[0]
-    if answer.error_code:
-        raise refusal(answer.error_code, answer.error_message)
+    check_error(answer.error_code, answer.error_message)
     return int(answer.base_offset)
 
 

@@ -21,10 +21,8 @@ from ottla.server.admin.console.requests import (
     check_error,
     done,
     first_page,
-    refusal,
 )
 from ottla.server.admin.http.routes import PacedTimeSlice, Refused
-from ottla.wire.errors import KafkaError
 from ottla.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
@@ -72,8 +70,7 @@ class TransactionsView:
         """List the transactions of `producer_ids`; if empty, of all. Raises Refused while the coordinator still loads."""
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
         listed: ListTransactionsResponse = await ask(self._broker, request, LIST_VERSION)
-        if listed.error_code:
-            raise refusal(listed.error_code)
+        check_error(listed.error_code)
         return listed
 
     def _as_json(self, state: TransactionState) -> dict[str, Any]:
@@ -99,10 +96,7 @@ class TransactionsView:
     async def producers(self, request: Request) -> dict[str, Any]:
         """Return a partition's producers on this broker: longest open transactions first, then the latest writers."""
         topic, index = requests.text(request, "topic"), requests.number(request, "partition", None)
-        try:
-            entries = list(self._broker.partition(topic, index).log.producers.values())
-        except KafkaError as error:
-            raise refusal(error.code, error.message) from None
+        entries = list(self._broker.partition(topic, index).log.producers.values())
         time_slice = PacedTimeSlice(self._pace)
         shown = await _first_producers(entries, time_slice)
         late = [each for each in shown if self._is_open_too_long(each)]
@@ -123,11 +117,8 @@ class TransactionsView:
         body = requests.posted(request)
         topic, index = body_text(body, "topic"), body_number(body, "partition", None)
         producer_id = body_text(body, "producerId")
-        try:
-            producers = self._broker.partition(topic, index).log.producers.values()
-        except KafkaError as error:
-            raise refusal(error.code, error.message) from None
-        entry = next((each for each in list(producers) if str(each.producer_id) == producer_id), None)
+        producers = self._broker.partition(topic, index).log.producers
+        entry = next((each for each in producers.values() if str(each.producer_id) == producer_id), None)
         if entry is None or not await self._may_be_aborted(topic, index, entry):
             raise Refused(409, "No transaction of this producer hangs in this partition.")
         marker = WritableTxnMarker(
@@ -146,8 +137,10 @@ class TransactionsView:
 
     async def _may_be_aborted(self, topic: str, index: int, entry: ProducerEntry) -> bool:
         """Tell whether a transaction hangs; if other brokers may coordinate it, whether it is open for too long."""
-        if not self._is_open_too_long(entry) or not self._coordinates_all:
-            return self._is_open_too_long(entry)
+        if not self._is_open_too_long(entry):
+            return False
+        if not self._coordinates_all:
+            return True
         known = await self._known_transactions(topic, index, [entry], PacedTimeSlice(self._pace))
         return bool(self._producer(entry, known)["isHanging"])
 
