@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.admin.console.groups_view import offsets_in
+from ottla.server.admin.http.metrics.process import used_routes
 from ottla.server.admin.http.routes import PacedTimeSlice
 from ottla.server.dispatch.dispatch import no_times, quantiles
 
@@ -66,7 +67,7 @@ class Counts:
 
 
 class History:
-    """Sampler of this broker's figures, and the handler that tells them."""
+    """Sampler of this broker's figures, and the handler of requests for them."""
 
     def __init__(self, broker: Broker, meters: Meters, pace: Pace) -> None:
         self._broker, self._meters, self._pace = broker, meters, pace
@@ -113,10 +114,10 @@ class History:
     async def _counts(self) -> Counts:
         counts, traffic = Counts(), self._broker.replicas.traffic
         counts.cpu_s = time.process_time()
-        for route in {id(each): each for one in self._broker.listeners for each in one.calls.routes}.values():
-            if route.name == "Produce" and route.request_count:
+        for route in used_routes(self._broker.listeners):
+            if route.name == "Produce":
                 counts.times = [sum(both) for both in zip(counts.times, route.times, strict=True)]
-        # All at this moment: a topic that goes while this adds up moves its counts to `gone`.
+        # Read at one moment: a topic that is deleted during the sum moves its counts to `gone`.
         gone = traffic.gone
         topics = list(traffic.by_topic.values())
         counts.records_in, counts.bytes_in, counts.bytes_out = gone.messages_in, gone.bytes_in, gone.bytes_out

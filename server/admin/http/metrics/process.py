@@ -196,13 +196,17 @@ class ApiTotals:
         self.errors.update(route.errors)
 
 
+def used_routes(listeners: Sequence[Listener]) -> Iterator[Route]:
+    """Yield the routes that have had requests. Listeners share routes, each of which comes once."""
+    routes = {id(route): route for listener in listeners for route in listener.calls.routes}
+    return (route for route in routes.values() if route.request_count)
+
+
 def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
     """Return the totals of each API that has requests. Keys are Kafka's names of the APIs."""
-    routes = {id(route): route for listener in listeners for route in listener.calls.routes}
     found: defaultdict[str, ApiTotals] = defaultdict(ApiTotals)
-    for route in routes.values():
-        if route.request_count:
-            found[route.name].add(route)
+    for route in used_routes(listeners):
+        found[route.name].add(route)
     return dict(sorted(found.items()))
 
 
