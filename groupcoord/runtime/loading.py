@@ -23,6 +23,7 @@ from ottla.groupcoord.runtime.answers import Caller, Reply, refused, send
 from ottla.groupcoord.runtime.coordinator_shard import (
     CoordinatorPartition,
     CoordinatorShard,
+    Host,
     Outcome,
     ShardKind,
     ShardT,
@@ -46,6 +47,16 @@ _Entry = tuple[int, bytes | None, bytes | None, int, "_Entry | None"]
 """Offset, key, value, the id of the producer whose transaction the record is part of, or -1, and the entry that it makes void."""
 _Marker = tuple[int, bool]
 """The end of a producer's transaction, and whether it was committed."""
+
+
+async def shard_from_log(log: CoordinatorPartition, runtime: Host[ShardT]) -> ShardT:
+    """Return a new shard with all records of a partition replayed and its members' sessions started. Raises KafkaError."""
+    shard = runtime.kind.make()  # a new one, so that nothing of an earlier one mixes with the log
+    await replay_log(runtime.kind, shard, log, runtime.run_in_thread)
+    time_slice = TimeSlice()
+    for _ in shard.start_sessions(runtime.now_ms()):
+        await time_slice.yield_if_over()
+    return shard
 
 
 async def replay_log(

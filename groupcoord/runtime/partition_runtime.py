@@ -60,7 +60,7 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     together,
     translated,
 )
-from ottla.groupcoord.runtime.loading import Farewell, last_replies, replay_log
+from ottla.groupcoord.runtime.loading import Farewell, last_replies, shard_from_log
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -169,12 +169,10 @@ class PartitionRuntime(Generic[ShardT]):
         # The task that works off the line keeps the deadlines as well, each before the requests that came after it.
         if self._shard is None or self._has_line or not self._is_due(now_ms):
             return
-        if self._in_flight and self._shard.stands_alone(now_ms):
-            self._form_line()
-            return
         try:
             stands_alone = self._shard.stands_alone(now_ms)
-            self._carry_out(self._expire(now_ms))
+            if not (stands_alone and self._in_flight):
+                self._carry_out(self._expire(now_ms))
             if stands_alone and self._in_flight:
                 self._form_line()
         except Exception:
@@ -351,8 +349,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._append_gathered()
 
     def _append_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        self._gathered_records = 0
+        gathered, self._gathered, self._gathered_records = self._gathered, [], 0
         if gathered:
             self._carry_out(together(gathered))
 
@@ -435,7 +432,7 @@ class PartitionRuntime(Generic[ShardT]):
                 if self._line_work:
                     await self._line_work.popleft()()
                 else:
-                    await self._next_in_line()
+                    await self._next_in_line(shard)
                 # Meanwhile callers may leave the line.
                 await time_slice.yield_if_over()
         except Exception:
@@ -450,13 +447,11 @@ class PartitionRuntime(Generic[ShardT]):
         now_ms = self._runtime.now_ms()
         return self._shard is not None and self._is_due(now_ms) and self._shard.stands_alone(now_ms)
 
-    async def _next_in_line(self) -> None:
+    async def _next_in_line(self, shard: ShardT) -> None:
         """Do due work, else handle the first queued request.
 
         Either may have to wait for the appends in flight; then this call only waits.
         """
-        shard = self._shard
-        assert shard is not None
         # Only looked at: it is handled when everything is done that has to come before it.
         first = next(iter(self._queue.values()), None)
         now_ms = self._runtime.now_ms() if first is None else first.arrival_ms
@@ -534,9 +529,6 @@ class PartitionRuntime(Generic[ShardT]):
         if self._shard is not None:
             return  # somebody else has asked for it, too
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        # A new shard, so that nothing of an earlier one mixes with the log.
-        shard = self._kind.make()
-        time_slice = TimeSlice()
         try:
             # Another leader may cut off an end that is not committed. A member that was answered by it would hold what
             # nobody has given it. Other partitions are loaded meanwhile.
@@ -545,9 +537,7 @@ class PartitionRuntime(Generic[ShardT]):
             if commit is not None:
                 self._runtime.spawn(self._load_when_committed, commit)
                 return
-            await replay_log(self._kind, shard, self._log, self._runtime.run_in_thread)
-            for _ in shard.start_sessions(self._runtime.now_ms()):
-                await time_slice.yield_if_over()
+            shard = await shard_from_log(self._log, self._runtime)
             # Another broker may have been elected while this one read.
             if self._runtime.leads(self):
                 # The shard has to be in place before its first records are carried out, because these are replayed

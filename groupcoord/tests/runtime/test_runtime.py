@@ -468,9 +468,9 @@ async def test_very_many_requests_in_line_do_not_share_one_turn(
     taken: list[int] = []
     original = PartitionRuntime._next_in_line
 
-    async def counting(partition: Any) -> None:
+    async def counting(partition: Any, shard: Any) -> None:
         before = len(partition._queue)
-        await original(partition)
+        await original(partition, shard)
         taken.append(before - len(partition._queue))
 
     monkeypatch.setattr(PartitionRuntime, "_next_in_line", counting)
