@@ -517,8 +517,17 @@ class Partition(LocalReplica):
     def delete_records(self, offset: int, removal: Removal | None = None) -> int:
         """Raise the log start offset to `offset` (-1: to the high watermark); return the new log start offset.
 
-        `removal` gets an account of the records below it.
+        `removal` gets an account of the records below it. Raises KafkaError.
         """
+        log, start = self.leading_log(), self.start_after_deletion(offset)
+        if removal is not None:
+            removal.add("DeleteRecords", log, log.log_start_offset, start, is_compacted=log.config.is_compacted)
+        if log.increase_log_start_offset(start):
+            self.notify_watchers()
+        return start
+
+    def start_after_deletion(self, offset: int) -> int:
+        """Return the offset to which `delete_records` would raise the log start offset. Raises KafkaError."""
         log = self.leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:
@@ -529,10 +538,6 @@ class Partition(LocalReplica):
         if not 0 <= start <= self.high_watermark:
             reason = f"The offset {offset} for partition {self.topic}-{self.index} is not valid"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-        if removal is not None:
-            removal.add("DeleteRecords", log, log.log_start_offset, start, is_compacted=log.config.is_compacted)
-        if log.increase_log_start_offset(start):
-            self.notify_watchers()
         return start
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.replication.cluster.metadata_cache import MetadataCache, is_internal_topic
+from ottla.replication.log.removal import Removal
+from ottla.replication.log.storage import NotCached, only_cached
+from ottla.replication.partition.removals import LINES_PER_RUN
 from ottla.server.broker import Broker
 from ottla.server.dispatch.access import AclOperation, ResourceType, decided, denied_of, may_on_cluster
 from ottla.server.dispatch.context import RequestContext, mutations_of
@@ -267,9 +272,31 @@ def _delete(
         )
         return deletion.answer(response, timeout_ms)
 
-    return answer_partitions(
-        topics, attrgetter("partitions"), lambda topic, asked: deletion.delete(topic.name, asked), respond
-    )
+    def delete() -> Worked[Answered]:
+        return answer_partitions(
+            topics, attrgetter("partitions"), lambda topic, asked: deletion.delete(topic.name, asked), respond
+        )
+
+    # Old records are seldom in memory, and to find one on a slow disk takes many reads.
+    described = list(islice(((topic.name, each) for topic in topics for each in topic.partitions), LINES_PER_RUN))
+    try:
+        with only_cached:
+            for each in described:
+                deletion.look(*each)
+    except NotCached:
+        return _delete_warmed(deletion, described, delete)
+    return delete()
+
+
+async def _delete_warmed(
+    deletion: Deletion, described: Sequence[tuple[str, DeleteRecordsPartition]], delete: Callable[[], Worked[Answered]]
+) -> Answered:
+    """Call `delete` after threads have read into memory what the log lines of the `described` partitions need."""
+    from ottla.server.api.fetch.reading import each_warmed  # here, because few deletions need it
+
+    await each_warmed(described, lambda each: deletion.look(*each))
+    answer = delete()
+    return await answer if isinstance(answer, Coroutine) else answer
 
 
 class Deletion(PendingAnswer[DeleteRecordsResponse]):
@@ -297,16 +324,11 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
         )
-        index = asked.partition_index
         try:
-            if topic in self._denied:
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            if is_internal_topic(topic) and self._broker.cluster.partition(topic, index) is not None:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
-            partition = self._broker.partition(topic, index)
+            partition = self._partition(topic, asked.partition_index)
             removal = self._removals.removal()
             offset = partition.delete_records(asked.offset, removal)
-            self._removals.note_log(topic, index, removal, self._client)
+            self._removals.note_log(topic, asked.partition_index, removal, self._client)
             result.low_watermark = partition.low_watermark(self._is_alive)
         except KafkaError as error:
             result.error_code = error.code
@@ -314,6 +336,20 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         if result.low_watermark < offset:
             self._awaited[partition] = (offset, result)
         return result
+
+    def look(self, topic: str, asked: DeleteRecordsPartition) -> None:
+        """Read the times of records that `delete` will log, and delete nothing. Raises NotCached."""
+        with suppress(KafkaError):  # `delete` will answer it
+            partition = self._partition(topic, asked.partition_index)
+            start = partition.start_after_deletion(asked.offset)
+            Removal().add("", partition.log, partition.log.log_start_offset, start, is_compacted=False)
+
+    def _partition(self, topic: str, index: int) -> Partition:
+        if topic in self._denied:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if is_internal_topic(topic) and self._broker.cluster.partition(topic, index) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
+        return self._broker.partition(topic, index)
 
     def _is_alive(self, broker: int) -> bool:
         return broker in self._broker.cluster.brokers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from ottla.replication.partition.removals import Removals
 from ottla.server.api.handlers.delete_topics import Deletion, delete_records
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.network.deadlines import Deadlines
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
@@ -137,3 +139,20 @@ async def test_who_deleted_which_records_is_told(leader: Leader, caplog: pytest.
         for index, count in ((0, 2), (1, 5))
     ]
     assert [(each.cause, each.records) for each in leader.replicas.removals.of_topic("t")] == [("DeleteRecords", 7)]
+
+
+async def test_the_event_loop_does_not_wait_for_the_disk(leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    waits: list[int] = []
+    for partition in leader.partitions:
+        storage = cast(MemoryStorage, partition.log.log_directory.storage)
+        storage.evict()
+        storage.on_wait = lambda path: waits.append(threading.get_ident())
+    deletion = await leader.delete(2, -1)
+    assert len(waits) == 2 and threading.get_ident() not in waits
+    assert [partition.log.log_start_offset for partition in leader.partitions] == [2, 5]
+    assert len(caplog.messages) == 2 and all("of 1970-01-01T00:16:40Z to" in each for each in caplog.messages)
+    for broker in (2, 3):
+        leader.fetched(broker, 0, start=2)
+        leader.fetched(broker, 1, start=5)
+    assert results(deletion.response()) == [(2, 0), (5, 0)]
