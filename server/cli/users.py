@@ -172,7 +172,6 @@ def _set(cluster: Cluster, options: argparse.Namespace, done: str, undo: Sequenc
     is_asked = options.password is None and options.password_file is None
     password = "" if options.dry_run and is_asked else _password(options)
     login = Login(options.name, options.mechanism, options.iterations)
-    told = f"{login.user} {{}} {done} for {login.mechanism}"
     if not options.dry_run:
         salt = in_36_digits(secrets.randbits(SALT_BITS))
         upsertion = ScramCredentialUpsertion(
@@ -182,8 +181,9 @@ def _set(cluster: Cluster, options: argparse.Namespace, done: str, undo: Sequenc
             salt=salt,
             salted_password=salted_password(login.mechanism, password, salt, login.iterations),
         )
-        carry_out([Step(told.format("is"), partial(_change, cluster, [], [upsertion]))])
-    show = partial(print_line, told.format("would be" if options.dry_run else "is"))
+        carry_out([Step(f"{login.user} is {done} for {login.mechanism}", partial(_change, cluster, [], [upsertion]))])
+    would_be = "would be" if options.dry_run else "is"
+    show = partial(print_line, f"{login.user} {would_be} {done} for {login.mechanism}")
     report(options, login._asdict() | {"done": done}, show, undo, "nobody keeps the former password")
     return EXIT_OK
 

@@ -258,6 +258,14 @@ def test_a_password_is_changed_from_stdin_and_deleted(ottla: Shell, as_user: Cal
     assert "user dora does not exist" in ottla("users", "list", "dora").refusal()
 
 
+def test_a_name_with_braces_is_added_as_it_is(ottla: Shell) -> None:
+    name = "{0} and {name}"
+    told = ottla("users", "add", name, "--password-file", "-", stdin="x")
+    assert told.lines[0] == f"{name} is added for SCRAM-SHA-512"
+    ottla.undo(told)
+    assert ottla("users").out == "no users\n"
+
+
 def test_a_user_of_both_mechanisms_is_deleted_for_one_or_for_both(ottla: Shell) -> None:
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         assert ottla("users", "add", "both", "--mechanism", mechanism, "--password-file", "-", stdin="x").code == 0
