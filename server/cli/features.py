@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla import __version__
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
-from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
@@ -166,6 +166,6 @@ def _ask(cluster: Cluster, levels: dict[str, int], kind: int, *, only_checks: bo
 
 def _level(text: str) -> tuple[str, int]:
     name, separator, level = text.partition("=")
-    if not name or not separator or not level.isascii() or not level.isdecimal() or int(level[:6]) > LEVEL_MAX:
+    if not name or not separator or not is_number(level) or int(level) > LEVEL_MAX:
         raise UsageError(f"{text!r} is not FEATURE=LEVEL, such as transaction.version=2")
     return name, int(level)

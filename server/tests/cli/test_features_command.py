@@ -63,6 +63,8 @@ def test_what_may_lose_data_is_asked_for(ottla: Shell, cluster: Cluster) -> None
     ("words", "code", "reason"),
     [
         (("upgrade", FEATURE), 2, "is not FEATURE=LEVEL"),
+        (("upgrade", f"{FEATURE}=00000099999"), 2, "is not FEATURE=LEVEL"),
+        (("upgrade", f"{FEATURE}={'0' * 6}{'9' * 5000}"), 2, "is not FEATURE=LEVEL"),
         (("upgrade", f"{FEATURE}=2", f"{FEATURE}=1"), 2, "a feature is named twice"),
         (("upgrade", f"{FEATURE}=1"), 1, "INVALID_UPDATE_VERSION"),
         (("upgrade", f"{FEATURE}=2", "no.such.feature=1"), 1, "no.such.feature"),
