@@ -81,7 +81,8 @@ def _planned(entry: Any, name: str) -> tuple[Partition, tuple[int, ...]]:
             told = json.dumps(entry)[:100]
             raise UsageError(f'--plan {name}: {told} must be {{"topic": ..., "partition": N, "replicas": [ID, ...]}}')
     # Kafka's tool moves replicas between directories of a broker, too, by another request.
-    if any(each != "any" for each in entry.get("log_dirs", ())):
+    directories = entry.get("log_dirs", [])
+    if not isinstance(directories, list) or any(each != "any" for each in directories):
         raise UsageError(f"--plan {name}: has log_dirs other than any, to which `ottla dirs move` moves replicas")
     return (topic, number), tuple(replicas)
 

@@ -100,6 +100,8 @@ def test_what_cannot_be(ottla: Shell, words: tuple[str, ...], code: int, reason:
         '{"version": 1, "partitions": [{"topic": "t", "partition": true, "replicas": [1]}]}',
         '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}',
         '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/x"]}]}',
+        '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": 5}]}',
+        '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": null}]}',
         "[" * 100_000,
     ],
 )
