@@ -89,12 +89,11 @@ def places_of(cluster: Cluster, texts: Sequence[str], option: str = "") -> list[
     places = []
     for found in cluster.topics(list(wanted)):
         name = found.name or ""
-        known = [each.partition_index for each in found.partitions]
+        known = {each.partition_index for each in found.partitions}
         numbers = wanted[name]
-        for number in known if numbers is None else sorted(numbers):
-            if number not in known:
-                raise RequestFailed(f"topic {name} has no partition {number}")
-            places.append((name, number))
+        if numbers is not None and (missing := numbers - known):
+            raise RequestFailed(f"topic {name} has no partition {min(missing)}")
+        places += [(name, number) for number in (known if numbers is None else numbers)]
     return sorted(places)
 
 

@@ -1,7 +1,7 @@
 """Limit of the replication traffic of a reassignment (KIP-73), with the settings that kafka-reassign-partitions.sh uses.
 
-Brokers have the rates, and topics the replicas that they hold for: of leaders the replicas that are there, of followers those that
-are added. What these settings were before is set again at the end.
+The rates are settings of brokers. Settings of topics name the replicas that are throttled: the present ones as leaders, the added
+ones as followers. At the end all these settings get their former values again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.changes import setting_words, undo_command
+from ottla.server.cli.client.cluster import by_topic
 from ottla.server.cli.client.configs import BROKER, TOPIC, Resource, alter_settings, settings_of
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed
 
@@ -81,12 +82,12 @@ def settings_for(
 ) -> dict[Resource, dict[str, str]]:
     """Return the settings of topics and brokers that throttle the moves: the replicas first, then the rates."""
     found: dict[Resource, dict[str, str]] = {}
-    for topic in sorted({topic for topic, _ in after}):
+    for topic, numbers in by_topic(sorted(after)).items():
         leaders, followers = [], []
-        for (name, number), replicas in sorted(after.items()):
-            if name == topic:
-                leaders += [f"{number}:{broker}" for broker in before[name, number]]
-                followers += [f"{number}:{broker}" for broker in replicas if broker not in before[name, number]]
+        for number in numbers:
+            present, planned = before[topic, number], after[topic, number]
+            leaders += [f"{number}:{broker}" for broker in present]
+            followers += [f"{number}:{broker}" for broker in planned if broker not in present]
         found[Resource(TOPIC, topic)] = {LEADERS: ",".join(leaders), FOLLOWERS: ",".join(followers)}
     brokers = {broker for each in (before, after) for place in after for broker in each[place]}
     found |= {Resource(BROKER, str(each)): dict.fromkeys(RATES, str(rate)) for each in sorted(brokers)}
