@@ -227,8 +227,11 @@ def _as_list(offsets: Mapping[Partition, int]) -> list[dict[str, Any]]:
 
 def _commits(options: argparse.Namespace, group: str, offsets: Mapping[Partition, int]) -> Iterator[str]:
     """Yield commands that restore a group's offsets, one command for each offset."""
-    for offset in sorted(set(offsets.values())):
-        named = _topic_words(place for place, each in offsets.items() if each == offset)
+    places_by_offset: dict[int, list[Partition]] = {}
+    for place, offset in offsets.items():
+        places_by_offset.setdefault(offset, []).append(place)
+    for offset, places in sorted(places_by_offset.items()):
+        named = _topic_words(places)
         yield undo_command(options, "groups", "reset", *named, "--to-offset", str(offset), "--execute", names=[group])
 
 

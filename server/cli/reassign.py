@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print
 from ottla.server.cli.client.reassignment import (
     Impossible,
     Placed,
-    await_replicas,
+    await_moves,
     live_brokers,
     nothing_to_move,
     plan_spread,
@@ -44,8 +43,6 @@ examples:
   ottla reassign verify --plan plan.json         ends with 1 until all is done
   ottla reassign cancel orders:0
 """
-
-LOOK_AGAIN_S = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -235,17 +232,15 @@ def _done_words(options: argparse.Namespace) -> str:
 
 def _await_end(cluster: Cluster, targets: Targets, options: argparse.Namespace) -> None:
     is_shown = sys.stderr.isatty() and not wants_json(options)
-    wait_s = LOOK_AGAIN_S
-    while left := sum(each.place in targets for each in ongoing(cluster)):
+
+    def show(left: int) -> None:
         if is_shown:
-            print(
-                f"\r{len(targets) - left} of {len(targets)} partitions are moved ", end="", file=sys.stderr, flush=True
-            )
-        time.sleep(wait_s)
-        wait_s = min(wait_s * 1.5, 2.0)
+            moved = len(targets) - left
+            print(f"\r{moved} of {len(targets)} partitions are moved ", end="", file=sys.stderr, flush=True)
+
+    await_moves(cluster, [Placed(*place, replicas) for place, replicas in targets.items()], show)
     if is_shown:
         print(file=sys.stderr)
-    await_replicas(cluster, [Placed(*place, replicas) for place, replicas in targets.items()])
 
 
 def _report(options: argparse.Namespace, before: Targets, after: Targets, done: str) -> None:

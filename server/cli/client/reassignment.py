@@ -220,17 +220,20 @@ def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list
 def move(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int], None]) -> None:
     """Reassign partitions and wait for completion. `progress` is called with the number of unfinished partitions."""
     reassign(cluster, {(each.topic, each.partition): each.replicas for each in partitions})
+    await_moves(cluster, partitions, progress)
+    _lead_first(cluster, partitions)
+
+
+def await_moves(cluster: Cluster, partitions: Sequence[Placed], progress: Callable[[int], None]) -> None:
+    """Wait until reassignments are completed and the queried broker knows the new replicas. Raises RequestFailed.
+
+    `progress` is called with the number of unfinished partitions.
+    """
     wait_s = LOOK_AGAIN_S
     while left := moving(cluster, partitions):
         progress(len(left))
         time.sleep(wait_s)
         wait_s = min(wait_s * 1.5, LOOK_AGAIN_S_MAX)
-    await_replicas(cluster, partitions)
-    _lead_first(cluster, partitions)
-
-
-def await_replicas(cluster: Cluster, partitions: Sequence[Placed]) -> None:
-    """Wait until the queried broker knows the new replicas. Raises RequestFailed."""
     cluster.patiently(lambda: _have_to_be_there(cluster, partitions))
 
 
