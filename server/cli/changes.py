@@ -118,6 +118,17 @@ def undo_command(options: argparse.Namespace, command: str, action: str, *words:
     return shlex.join(["ottla", command, action, *names, *words, *cluster])
 
 
+def print_undo(commands: Iterable[str]) -> None:
+    """Print command lines that undo a change, one a line."""
+    for each in commands:
+        print_line(f"To undo: {shown_command(each)}")
+
+
+def done_word(options: argparse.Namespace, number: int = 1) -> str:
+    """Return "is" or "are" for a change of `number` things, or "would be" in a dry run."""
+    return "would be" if options.dry_run else "is" if number == 1 else "are"
+
+
 def report(
     options: argparse.Namespace, value: dict[str, Any], show: Callable[[], None], undo: Sequence[str], never: str = ""
 ) -> None:
@@ -134,7 +145,6 @@ def report(
     if options.dry_run:
         print_line("Nothing is changed: this is a dry run.")
         return
-    for each in undo:
-        print_line(f"To undo: {shown_command(each)}")
+    print_undo(undo)
     if never and not undo:
         print_line(f"This cannot be undone: {never}.")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, done_word, report, undo_command
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
@@ -130,9 +130,8 @@ def _change(cluster: Cluster, options: argparse.Namespace) -> int:
         carry_out([Step(told, partial(_ask, cluster, levels, kind, only_checks=False))])
 
     def show() -> None:
-        would_be = "would be" if options.dry_run else "is"
         for name, level in levels.items():
-            print_line(f"{name} {would_be} at level {level}")
+            print_line(f"{name} {done_word(options)} at level {level}")
 
     raised = {name: before.get(name, 0) for name in levels if before.get(name, 0) != levels[name]}
     back = "downgrade" if kind == UPGRADE else "upgrade"

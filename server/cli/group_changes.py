@@ -14,7 +14,9 @@ from ottla.server.cli.changes import (
     agree,
     carry_out,
     counted,
+    done_word,
     option_words,
+    print_undo,
     report,
     undo_command,
 )
@@ -32,7 +34,7 @@ from ottla.server.cli.client.groups import (
     offsets_of,
     set_starts,
 )
-from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_table, say, shown_command
+from ottla.server.cli.client.output import RequestFailed, print_json, print_line, print_table, say
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, wants_json
 from ottla.server.cli.places import add_target, parse_target, place_words, places_of
@@ -118,8 +120,7 @@ def _print_result(
     print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW"), rows)
     if not options.execute:
         print_line("\nNothing is changed; --execute does it.")
-    for each in undo:
-        print_line(f"To undo: {shown_command(each)}")
+    print_undo(undo)
 
 
 def _undo_reset(
@@ -196,7 +197,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
         if rows:
             print_table(("GROUP", "TOPIC", "PARTITION", "COMMITTED"), rows)
         for name in names:
-            print_line(f"{name} {'would be' if options.dry_run else 'is'} deleted")
+            print_line(f"{name} {done_word(options)} deleted")
 
     # What a share group or a streams group has beside its offsets is gone for good.
     undo = [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, done_word, report, undo_command
 from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
 from ottla.server.cli.client.reassignment import (
@@ -256,8 +256,7 @@ def _report(options: argparse.Namespace, before: Targets, after: Targets, done: 
             print_line("nothing to move: the replicas are there already")
             return
         _print_moves(before, after)
-        number = counted(len(after), "partition")
-        print_line(f"{number} {'would be' if options.dry_run else 'is' if len(after) == 1 else 'are'} {done}")
+        print_line(f"{counted(len(after), 'partition')} {done_word(options, len(after))} {done}")
 
     # A partition that is on its way is sent back; of one that has arrived the same words move it again.
     back = [f"{topic}:{number}={ids(before[topic, number])}" for topic, number in sorted(after)]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.changes import undo_command
+from ottla.server.cli.changes import print_undo, undo_command
 from ottla.server.cli.client.output import (
     RequestFailed,
     UsageError,
@@ -15,7 +15,6 @@ from ottla.server.cli.client.output import (
     print_json,
     print_line,
     print_table,
-    shown_command,
 )
 from ottla.server.cli.client.reassignment import (
     Impossible,
@@ -152,5 +151,4 @@ def _print_result(
     print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
     print_line("")
     print_line(f"{len(moves)} of {len(before)} partitions {'would be' if options.dry_run else 'are'} moved")
-    for each in undo:
-        print_line(f"To undo: {shown_command(each)}")
+    print_undo(undo)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, done_word
 from ottla.server.cli.client.cluster import (
     EARLIEST,
     LATEST,
@@ -137,7 +137,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
         print_json([{"name": name, "deleted": not options.dry_run} for name in names])
         return EXIT_OK
     for name in names:
-        print_line(f"{name} {'would be' if options.dry_run else 'is'} deleted")
+        print_line(f"{name} {done_word(options)} deleted")
     return EXIT_OK
 
 

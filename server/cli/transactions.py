@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, report
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, done_word, report
 from ottla.server.cli.client.configs import BROKER, Resource, settings_of
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
 from ottla.server.cli.client.times import time_text
@@ -233,7 +233,7 @@ def _abort_ids(cluster: Cluster, options: argparse.Namespace) -> int:
 
     def show() -> None:
         for each in names:
-            print_line(f"the transaction of {each} {'would be' if options.dry_run else 'is'} aborted")
+            print_line(f"the transaction of {each} {done_word(options)} aborted")
 
     report(options, {"transactions": [_as_json(each) for each in states]}, show, [], "its records are aborted")
     return EXIT_OK
@@ -259,8 +259,7 @@ def _abort_hanging(cluster: Cluster, options: argparse.Namespace) -> int:
             print_line("no transaction hangs")
             return
         _print_open(found)
-        number = counted(len(found), "transaction")
-        print_line(f"{number} {'would be' if options.dry_run else 'are' if len(found) > 1 else 'is'} aborted")
+        print_line(f"{counted(len(found), 'transaction')} {done_word(options, len(found))} aborted")
 
     never = "their records are aborted" if found else ""
     report(options, {"transactions": [each._asdict() for each in found]}, show, [], never)

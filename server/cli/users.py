@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
+from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, done_word, report, undo_command
 from ottla.server.cli.client.cluster import check_answered
 from ottla.server.cli.client.output import (
     RequestFailed,
@@ -182,8 +182,7 @@ def _set(cluster: Cluster, options: argparse.Namespace, done: str, undo: Sequenc
             salted_password=salted_password(login.mechanism, password, salt, login.iterations),
         )
         carry_out([Step(f"{login.user} is {done} for {login.mechanism}", partial(_change, cluster, [], [upsertion]))])
-    would_be = "would be" if options.dry_run else "is"
-    show = partial(print_line, f"{login.user} {would_be} {done} for {login.mechanism}")
+    show = partial(print_line, f"{login.user} {done_word(options)} {done} for {login.mechanism}")
     report(options, login._asdict() | {"done": done}, show, undo, "nobody keeps the former password")
     return EXIT_OK
 
@@ -268,8 +267,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
     def show() -> None:
         for each in found:
-            would_be = "would be" if options.dry_run else "is"
-            print_line(f"{each.user} {would_be} deleted for {each.mechanism}")
+            print_line(f"{each.user} {done_word(options)} deleted for {each.mechanism}")
 
     value: dict[str, Any] = {"users": [each._asdict() for each in found]}
     report(options, value, show, [], "nobody keeps the passwords")
