@@ -180,7 +180,6 @@ class AccessView:
                 for each in page
             ],
             "next": following,
-            "mechanisms": list(TYPES.values()),
         }
 
     async def set_user(self, request: Request) -> dict[str, Any]:
