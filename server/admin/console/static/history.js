@@ -1,7 +1,7 @@
 // The last hour of this broker: rates, lag, delays, free disk space, each with axes and a unit; and what was removed lately.
 
 import { get } from "./api.js";
-import { bytes, changes, count, h, link, refill, svg, time } from "./dom.js";
+import { bytes, changes, count, h, refill, svg, time } from "./dom.js";
 import { latestRemovals } from "./removals.js";
 
 const plain = (value) => (value >= 100 || Number.isInteger(value) ? count(Math.round(value)) : String(Number(value.toPrecision(2))));
@@ -26,7 +26,7 @@ export async function showHistory({ main, signal, poll }) {
     const found = await get("history", {}, signal);
     const width = widthOf(charts);
     if (isNew([found, width])) refill(charts, all(found, width));
-    await latestRemovals(removed, areNew, link, signal);
+    await latestRemovals(removed, areNew, signal);
   });
 }
 

@@ -1,7 +1,7 @@
-// Records that the broker has removed: when, why, how many, and of which time.
+// Records that the broker has removed: when, why, how many, and how old they were.
 
 import { get } from "./api.js";
-import { age, bytes, count, h, many, refill, table, time } from "./dom.js";
+import { age, bytes, count, h, link, many, refill, table, time } from "./dom.js";
 
 const moment = (milliseconds) => (milliseconds < 0 ? "unknown" : time(milliseconds).slice(0, 19));
 
@@ -16,10 +16,10 @@ export const explained = (cause) => cause.replace(/(retention\.(ms|bytes)=)(\d+)
 
 const ages = (removal) => (removal.newestMs < 0 ? "unknown" : `${moment(removal.oldestMs)} to ${moment(removal.newestMs)}`);
 
-// A table of removals; with topics, if they have names.
-function removalTable(removals, label, first = []) {
-  const columns = [...first.map(([title]) => [title]), ["When"], ["Reason"], ["Records", "number"], ["Partitions", "number"], ["Times of the records"]];
-  return table(label, columns, removals.map((each) => [...first.map(([, cell]) => cell(each)), span(each), h("span", { class: "mono" }, explained(each.cause)),
+// A table of removals, newest first. `withTopic`: each row begins with its topic.
+function removalTable(removals, withTopic = false) {
+  const columns = [...(withTopic ? [["Topic"]] : []), ["When"], ["Reason"], ["Records", "number"], ["Partitions", "number"], ["Times of the records"]];
+  return table("Removed records", columns, removals.map((each) => [...(withTopic ? [link(each.topic, "topic", each.topic)] : []), span(each), h("span", { class: "mono" }, explained(each.cause)),
     (each.hasGaps ? "at most " : "") + count(each.records), count(each.logs), ages(each)]));
 }
 
@@ -28,13 +28,13 @@ export function removalsOf(removals) {
   if (!removals.length) return null;
   return [h("h2", {}, "Removed records"),
     h("p", { class: "soft" }, "Removed by this broker since its start, newest first. Time and reason are in its log, too."),
-    removalTable(removals, "Removed records")];
+    removalTable(removals)];
 }
 
 // The latest removals from all topics, also from those that are deleted. `isNew` tells whether an answer differs from what is shown.
-export async function latestRemovals(container, isNew, link, signal) {
+export async function latestRemovals(container, isNew, signal) {
   const { removals } = await get("removals", {}, signal);
   if (!isNew(removals)) return;
-  refill(container, removals.length ? removalTable(removals, "Removed records", [["Topic", (each) => link(each.topic, "topic", each.topic)]])
+  refill(container, removals.length ? removalTable(removals, true)
     : h("p", { class: "soft" }, "None since the start of this broker."));
 }
