@@ -2,10 +2,11 @@
 
 import { get } from "./api.js";
 import { asJson, copy, save, valueFile } from "./export.js";
-import { bytes, count, dotted, empty, facts, h, heading, link, many, named, refill, time, visible } from "./dom.js";
+import { bytes, choice, count, dotted, empty, facts, field, h, heading, link, many, named, refill, time, visible } from "./dom.js";
 
 const WHOLE_BYTES = 262144;
 const HEADERS_READ = 1000;
+export const FORMS = [["auto", "text or JSON"], "hex"];
 
 const ends = (record) => `The transaction ends here: ${record.marker}.`;
 const broken = (record) => `Offsets ${count(record.offset)} to ${count(record.batch.last)}, ${bytes(record.batch.size)}, cannot be shown: ${record.batch.reason}.`;
@@ -66,7 +67,7 @@ export async function wholeRecord(topic, partition, offset, form, signal) {
 // The page of one record: #/record/TOPIC/PARTITION/OFFSET.
 export async function showRecord(view) {
   const [topic, partition, text] = view.parameters;
-  const offset = Number(text), form = h("select", { id: "form" }, h("option", { value: "auto" }, "text or JSON"), h("option", { value: "hex" }, "hex"));
+  const offset = Number(text), form = choice(FORMS);
   const body = h("div"), done = h("span", { class: "soft", role: "status" });
   const draw = () => view.tried(async () => {
     const { found, record } = await wholeRecord(topic, partition, text, form.value, view.signal);
@@ -91,7 +92,7 @@ function whole(topic, record, found, form, done) {
   return [facts(["Partition", String(record.partition)], ["Offset", count(record.offset)], [record.isAppendTime ? "Appended" : "Created", time(record.timestamp)],
     ...(record.key ? [["Key", bytes(record.key.size)]] : []), ...(record.value ? [["Value", bytes(record.value.size)]] : []), ...(record.isTransactional ? [["Transaction", record.marker ? "its end" : "part of one"]] : [])),
   h("ul", { class: "records" }, h("li", { class: "record open alone" }, content(record))),
-  h("div", { class: "bar" }, h("label", { for: "form" }, "Show as", form),
+  h("div", { class: "bar" }, field("form", "Show as", form),
     record.value && button("Copy the value", () => copy(record.value.text, "The value")), record.key && button("Copy the key", () => copy(record.key.text, "The key")),
     !record.batch && button("Copy as JSON", () => copy(asJson([record]), "The record")),
     record.value && !record.value.isCut && button("Download the value", async () => save(...valueFile(topic, record)))), done,

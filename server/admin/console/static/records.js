@@ -4,7 +4,7 @@ import { events, get, post, replacing } from "./api.js";
 import { asCsv, asJson, copy, save } from "./export.js";
 import { bytes, choice, count, empty, field, fold, h, heading, input, link, many, refill } from "./dom.js";
 import { Merge } from "./merge.js";
-import { recordLine, wholeRecord } from "./record.js";
+import { FORMS, recordLine, wholeRecord } from "./record.js";
 
 const PAGE = 50, LIVE_SHOWN = 200, QUESTIONS_MAX = 200, MERGED_MAX = 64, LISTED_MAX = 10000;
 
@@ -20,7 +20,7 @@ export async function showRecords(view) {
     partition: choice([["", "all"], ...numbers]), from: choice([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]]),
     offset: h("input", { inputmode: "numeric", pattern: "[0-9]*", size: "10", value: "0" }), time: moment(),
     contains: text(), key: text(), value: text(), header: text(), since: moment(), before: moment(),
-    form: choice([["auto", "text or JSON"], "hex"]),
+    form: choice(FORMS),
   };
   controls.header.placeholder = "name, or name=text";
   controls.partition.value = partition === "all" ? "" : partition ?? "";
