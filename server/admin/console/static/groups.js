@@ -1,31 +1,25 @@
 // Groups, and one group with its lag over time. The page keeps the history: it begins when a group is first looked at.
 
-import { get, replacing } from "./api.js";
+import { get } from "./api.js";
 import { lineChart } from "./chart.js";
 import { change } from "./change.js";
-import { changes, choice, count, empty, facts, field, fold, h, heading, input, link, many, refill, table, time, turns, unseenStatus } from "./dom.js";
+import { changes, choice, count, empty, facts, field, fold, h, heading, input, link, many, refill, table, time } from "./dom.js";
+import { searchedList } from "./search.js";
 
 const PERIOD_MS = 2000, POINTS_MAX = 900, GROUPS_KEPT = 50;
 const history = new Map();
 
-export async function showGroups({ main, signal, poll }) {
-  const field = input({ type: "search", id: "contains" });
-  const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
-  const isNew = changes(list);
-  let asked = next();
-  refill(main, h("h1", {}, "Groups"), h("p", { class: "lead" }, "Consumers that share the work of reading. Listed are the groups that this broker coordinates."),
-    h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field)), said, list);
-  const turned = (step) => { step(); asked = next(); return look(); };
-  async function look() {
-    const found = await get("groups", { after: pages.at(-1), contains: field.value }, asked);
-    if (!isNew([found, pages])) return found.groups.length;
-    refill(list, found.groups.length ? table("Groups", [["Group"], ["State"], ["Lag", "number"], ["Kind"], ["Protocol"]], found.groups.map((each) => [
-      link(each.id, "group", each.type, each.id), state(each.state), lag(each), each.type, each.protocol])) : nothing(field.value),
-    turns(pages, found.next, "More groups", (step) => turned(step).catch(() => {})));
-    return found.groups.length;
-  }
-  field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "group")} listed`)).catch(() => {}));
-  await poll(PERIOD_MS, look);
+export async function showGroups(view) {
+  const { search, list, said, follow } = searchedList(view, { name: "groups", noun: "group", label: "Name", show: listed });
+  refill(view.main, h("h1", {}, "Groups"), h("p", { class: "lead" }, "Consumers that share the work of reading. Listed are the groups that this broker coordinates."),
+    h("div", { class: "bar" }, search), said, list);
+  await follow();
+}
+
+function listed(groups, wanted) {
+  if (!groups.length) return nothing(wanted);
+  return table("Groups", [["Group"], ["State"], ["Lag", "number"], ["Kind"], ["Protocol"]], groups.map((each) => [
+    link(each.id, "group", each.type, each.id), state(each.state), lag(each), each.type, each.protocol]));
 }
 
 function nothing(wanted) {

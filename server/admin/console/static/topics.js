@@ -1,44 +1,27 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
-import { get, replacing } from "./api.js";
+import { get } from "./api.js";
 import { change } from "./change.js";
-import { bytes, changes, count, empty, facts, field, fold, h, heading, input, link, many, named, refill, table, turns, unseenStatus } from "./dom.js";
+import { bytes, changes, count, empty, facts, field, fold, h, heading, input, link, many, named, refill, table } from "./dom.js";
 import { removalsOf } from "./removals.js";
+import { searchedList } from "./search.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
 export async function showTopics(view) {
-  const { main, signal, poll } = view;
-  const field = input({ type: "search", id: "contains" });
   const internal = h("input", { type: "checkbox", id: "internal" });
-  const list = h("div", { "aria-live": "off" }), said = unseenStatus();
-  const pages = [""], next = replacing(signal);
-  const isNew = changes(list);
-  let asked = next();
-  refill(main, h("h1", {}, "Topics"),
-    h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
-      h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, view.state.overview.canWrite && createTopicForm(view), list);
-
-  const turned = (step) => { step(); asked = next(); return look(); };
-
-  async function look() {
-    const found = await get("topics", { after: pages.at(-1), contains: field.value }, asked);
-    if (isNew([found, internal.checked, pages])) draw(found);
-    return found.topics.length;
-  }
-
-  function draw(found) {
-    const topics = found.topics.filter((each) => internal.checked || !each.isInternal);
-    refill(list,
-      topics.length ? table("Topics", [["Topic"], ["State"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"]],
-        topics.map((each) => [link(each.name, "topic", each.name), condition(each), count(each.partitions), each.replicationFactor,
-          count(each.records), bytes(each.size)])) : nothing(field.value),
-      turns(pages, found.next, "More topics", (step) => turned(step).catch(() => {})));
-  }
-
-  field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "topic")} listed`)).catch(() => {}));
+  const { search, list, said, look, follow } = searchedList(view, { name: "topics", noun: "topic", label: "Name", show: (topics, wanted) => listed(topics, wanted, internal.checked), choices: () => internal.checked });
+  refill(view.main, h("h1", {}, "Topics"),
+    h("div", { class: "bar" }, search, h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, view.state.overview.canWrite && createTopicForm(view), list);
   internal.addEventListener("change", () => look().catch(() => {}));
-  await poll(2000, look);
+  await follow();
+}
+
+function listed(all, wanted, withInternal) {
+  const topics = all.filter((each) => withInternal || !each.isInternal);
+  if (!topics.length) return nothing(wanted);
+  return table("Topics", [["Topic"], ["State"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"]],
+    topics.map((each) => [link(each.name, "topic", each.name), condition(each), count(each.partitions), each.replicationFactor, count(each.records), bytes(each.size)]));
 }
 
 function nothing(wanted) {
@@ -61,9 +44,9 @@ export async function showTopic(view) {
   await poll(2000, async () => {
     const topic = await get("topic", { name, from }, signal);
     if (!isNew([topic, from])) return;
-    const go = (title, where) => h("button", { "data-key": title, onclick: () => { from = where; } }, title);
+    const turn = (title, where) => h("button", { "data-key": title, onclick: () => { from = where; } }, title);
     refill(body, factsOf(topic), h("h2", {}, "Replicas"), picture(topic.partitions), legend(), h("h2", {}, "Partitions"), partitionTable(topic),
-      h("div", { class: "bar" }, from > 0 && go("First partitions", 0), topic.next && go("More partitions", topic.next)),
+      h("div", { class: "bar" }, from > 0 && turn("First partitions", 0), topic.next && turn("More partitions", topic.next)),
       removalsOf(topic.removals));
   });
 }

@@ -1,29 +1,18 @@
 // Transactional ids, and the producers of one partition with what they have open in it.
 
-import { get, replacing } from "./api.js";
+import { get } from "./api.js";
 import { change } from "./change.js";
-import { age, changes, count, dotted, empty, facts, h, heading, input, link, many, named, refill, table, time, turns, unseenStatus } from "./dom.js";
+import { age, changes, count, dotted, empty, facts, h, heading, link, many, named, refill, table, time } from "./dom.js";
+import { searchedList } from "./search.js";
 
 const PERIOD_MS = 2000;
 
-export async function showTransactions({ main, signal, poll }) {
-  const field = input({ type: "search", id: "contains" });
-  const list = h("div"), pages = [""], said = unseenStatus(), next = replacing(signal);
-  const isNew = changes(list);
-  let asked = next();
-  refill(main, h("h1", {}, "Transactions"),
+export async function showTransactions(view) {
+  const { search, list, said, follow } = searchedList(view, { name: "transactions", noun: "id", label: "Id", show: (found, wanted) => (found.length ? transactionTable(found) : nothing(wanted)) });
+  refill(view.main, h("h1", {}, "Transactions"),
     h("p", { class: "lead" }, "Producers with a transactional id write to many partitions at once, or not at all. Listed are the ids that this broker coordinates."),
-    h("div", { class: "bar" }, h("label", { for: "contains" }, "Id contains", field)), said, list);
-  const turned = (step) => { step(); asked = next(); return look(); };
-  async function look() {
-    const found = await get("transactions", { after: pages.at(-1), contains: field.value }, asked);
-    if (!isNew([found, pages])) return found.transactions.length;
-    refill(list, found.transactions.length ? transactionTable(found.transactions) : nothing(field.value),
-      turns(pages, found.next, "More ids", (step) => turned(step).catch(() => {})));
-    return found.transactions.length;
-  }
-  field.addEventListener("input", () => turned(() => pages.splice(1)).then((number) => refill(said, `${many(number, "id")} listed`)).catch(() => {}));
-  await poll(PERIOD_MS, look);
+    h("div", { class: "bar" }, search), said, list);
+  await follow();
 }
 
 function nothing(wanted) {
