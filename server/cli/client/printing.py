@@ -315,7 +315,7 @@ class RecordPrinter:
         try:
             if self._print_batch is not None and self._is_wanted_whole(batch, before):
                 return self._whole(batch, self._print_batch)
-            return self._one_by_one(batch, before)
+            return b"".join(text for _, text in self.each(batch, before))
         except KafkaError as error:
             raise corrupt(batch.place, error) from None
 
@@ -347,9 +347,6 @@ class RecordPrinter:
             b"%d" % partition,
         )
 
-    def _one_by_one(self, batch: Batch, before: int | None) -> bytes:
-        return b"".join(text for _, text in self.each(batch, before))
-
     def each(
         self, batch: Batch, before: int | None, among: Container[int] | None = None
     ) -> Iterator[tuple[int, bytes]]:
@@ -358,11 +355,10 @@ class RecordPrinter:
         `before`: end of the wanted offsets, `among`: the only wanted offsets; None: all.
         """
         try:
-            for offset, text in self._texts(batch, before, among):
+            texts = self._texts(batch, before, among)
+            while not self.is_done and (found := next(texts, None)) is not None:
                 self.count += 1
-                yield offset, text
-                if self.is_done:
-                    break
+                yield found
         except KafkaError as error:
             raise corrupt(batch.place, error) from None
 

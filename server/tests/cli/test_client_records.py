@@ -116,6 +116,14 @@ def test_only_what_was_asked_for_is_printed(some, first, before, count_max):
     assert printer.is_done == (count_max is not None and len(wanted) >= count_max)
 
 
+def test_no_record_is_printed_once_the_limit_is_reached():
+    """A share group's leaders may answer with several batches before the command ends."""
+    printer = RecordPrinter(raw_printer(parse_format("%o ")), None, 3)
+    batches = [batch_in(encode_batch([Record(0, 0, None, b"")] * 2, base_offset=base)) for base in (0, 2, 4)]
+    assert [list(printer.each(each, None)) for each in batches] == [[(0, b"0 "), (1, b"1 ")], [(2, b"2 ")], []]
+    assert printer.count == 3
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 50), st.sampled_from(Compression))
 def test_foreign_records_are_printed_or_refused(area, count, codec):
