@@ -102,7 +102,7 @@ class Consumer:
         except (TemporaryFailure, ConnectionLost) as error:
             self._wait_for_better(error)
             return
-        for leader in self._answered():
+        for leader in responding({leader: self._connections[leader] for leader in self._under_way}):
             yield from self._taken(leader)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
@@ -150,19 +150,6 @@ class Consumer:
     def _drop(self, leader: int) -> None:
         self._under_way.discard(leader)
         self._connections.pop(leader).close()
-
-    def _answered(self) -> list[int]:
-        """Wait until any leader has responded; return all that have.
-
-        A single leader is returned without waiting, because the read of its response has a timeout.
-        """
-        if len(self._under_way) < 2:
-            return list(self._under_way)
-        sockets = {self._connections[leader].socket: leader for leader in self._under_way}
-        ready = select.select(list(sockets), [], [], ANSWER_TIMEOUT_S)[0]
-        if not ready:
-            raise RequestFailed(f"none of brokers {', '.join(map(str, sorted(self._under_way)))} answers")
-        return [sockets[each] for each in ready]
 
     def _wait_for_better(self, error: Exception) -> None:
         """Pause before leaders are looked up again. Raises RequestFailed after ANSWER_TIMEOUT_S seconds of errors."""
@@ -252,6 +239,20 @@ class Consumer:
             f"offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"
             f" going on at {self.positions[place]}"
         )
+
+
+def responding(asked: Mapping[int, BrokerConnection]) -> list[int]:
+    """Wait until any of the `asked` leaders responds; return all that do. Raises RequestFailed after ANSWER_TIMEOUT_S.
+
+    A single leader is returned without waiting, because the read of its response has a timeout.
+    """
+    if len(asked) < 2:
+        return list(asked)
+    sockets = {connection.socket: leader for leader, connection in asked.items()}
+    ready = select.select(list(sockets), [], [], ANSWER_TIMEOUT_S)[0]
+    if not ready:
+        raise RequestFailed(f"none of brokers {', '.join(map(str, sorted(asked)))} answers")
+    return [sockets[each] for each in ready]
 
 
 IsWanted = Callable[[BatchHeader, Any, int], bool]

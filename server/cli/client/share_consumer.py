@@ -9,7 +9,6 @@ record waits for others. Records that are not acknowledged, because the command 
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,8 +24,8 @@ from ottla.server.cli.client.cluster import (
     failed,
     leader_of_each,
 )
-from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
-from ottla.server.cli.client.consumer import Batch, corrupt
+from ottla.server.cli.client.connection import BrokerConnection
+from ottla.server.cli.client.consumer import Batch, corrupt, responding
 from ottla.server.cli.client.membership import (
     JOINING,
     LEAVE_S,
@@ -169,7 +168,8 @@ class ShareConsumer:
         found = 0
         try:
             self._ask_all(records_max)
-            for leader in self._answered():
+            asked = {leader: each.connection for leader, each in self._sessions.items() if each.is_asked}
+            for leader in responding(asked):
                 for each in self._taken(leader):
                     found += 1
                     yield each
@@ -222,12 +222,6 @@ class ShareConsumer:
         session.connection.send(request)
         session.partitions = set(places)
         session.is_asked = True
-
-    def _answered(self) -> list[int]:
-        asked = {each.connection.socket: leader for leader, each in self._sessions.items() if each.is_asked}
-        if len(asked) < 2:
-            return list(asked.values())
-        return [asked[each] for each in select.select(list(asked), [], [], ANSWER_TIMEOUT_S)[0]]
 
     def _taken(self, leader: int) -> list[Acquired]:
         session = self._sessions[leader]

@@ -1,14 +1,18 @@
-"""What a consumer of a share group makes of answers, and of what it acknowledges."""
+"""Answers that a consumer in a share group reads, and acknowledgements that it sends."""
 
+import socket
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.cli.client import consumer as consumer_module
+from ottla.server.cli.client.connection import Address, BrokerConnection
 from ottla.server.cli.client.output import RequestFailed
-from ottla.server.cli.client.share_consumer import ACQUIRED_MAX, _acquired, _runs
+from ottla.server.cli.client.share_consumer import ACQUIRED_MAX, ShareConsumer, _acquired, _runs, _Session
 from ottla.wire.messages.share_fetch import AcquiredRecords
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
@@ -53,3 +57,20 @@ def test_damaged_records_are_refused():
         _acquired(PLACE, 1, part((0, 0), records=bytes(batch)), 0.0)
     with pytest.raises(RequestFailed, match="records of topic-0"):
         _acquired(PLACE, 1, part((0, 0), records=b"nonsense" * 10), 0.0)
+
+
+def test_leaders_that_do_not_answer_end_it(monkeypatch):
+    """Otherwise -e would take them for leaders without records."""
+    monkeypatch.setattr(consumer_module, "ANSWER_TIMEOUT_S", 0.0)
+    consumer: Any = ShareConsumer(None, "group", ["topic"])  # type: ignore[arg-type]
+    monkeypatch.setattr(consumer, "beat", lambda: None)
+    consumer._assigned = (("topic", 0), ("topic", 1))
+    consumer._leaders = {("topic", 0): 1, ("topic", 1): 2}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for leader, sock in ((1, ours), (2, theirs)):
+            connection = BrokerConnection(sock, Address("127.0.0.1", leader))
+            consumer._sessions[leader] = _Session(connection, is_asked=True)
+        with pytest.raises(RequestFailed, match="none of brokers 1, 2 answers"):
+            list(consumer.round(10))
+    assert not consumer.is_idle
