@@ -229,7 +229,7 @@ def remove(servers, group, member_id, protocol):
         request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
     cluster = Cluster.reached(parse_bootstrap(servers), Security(), 60)
     with contextlib.closing(cluster):
-        assert Coordinator(cluster, group).ask(request, lambda answer: answer.error_code).error_code == 0
+        assert Coordinator(cluster, group).ask(request).error_code == 0
 
 
 def test_wrong_use(ottla, topic, unique):

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from ottla.server.cli.client.assignment import (
@@ -109,15 +109,15 @@ class Coordinator:
     def ask(
         self,
         request: Message,
-        code_of: Callable[[Any], int],
         *,
+        code_of: Callable[[Any], int] = attrgetter("error_code"),
         at_most: int = 1000,
         answer_s: float = ANSWER_TIMEOUT_S,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Any:
         """Send a request, with retries, until a coordinator responds; return the response. Raises RequestFailed.
 
-        `code_of` returns a response's error code. `answer_s`: seconds for one response; `timeout_s`: seconds for
+        `code_of` returns a response's error code (default: `error_code`). `answer_s`: seconds for one response; `timeout_s`: for
         retries after a failure.
         """
 
@@ -139,7 +139,7 @@ class Coordinator:
     ) -> dict[Partition, int]:
         """Commit offsets as a member; return the error code of each partition. Raises RequestFailed."""
         request = commit_request(self.group, offsets, member_id, epoch)
-        answer = self.ask(request, _commit_code, at_most=NAMES_MAX_VERSION, timeout_s=timeout_s)
+        answer = self.ask(request, code_of=_commit_code, at_most=NAMES_MAX_VERSION, timeout_s=timeout_s)
         return {
             (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
         }
@@ -155,11 +155,6 @@ class Coordinator:
             self._connection = self.cluster.coordinator(self.group)
             self._connection.patience_s = max(self._connection.patience_s, _PATIENCE_S)
         return self._connection
-
-
-def _code(answer: Any) -> int:
-    code: int = answer.error_code
-    return code
 
 
 def _commit_code(answer: OffsetCommitResponse) -> int:
@@ -197,7 +192,7 @@ class ClassicMember:
             return
         self._next_beat_s = now_s + HEARTBEAT_S
         request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
-        self._note(self._coordinator.ask(request, _code).error_code)
+        self._note(self._coordinator.ask(request).error_code)
         if self._counts is not None and now_s > self._next_look_s:
             self._next_look_s = now_s + METADATA_S
             self.must_join = self.must_join or self._counted(list(self._counts)) != self._counts
@@ -241,7 +236,7 @@ class ClassicMember:
                 protocol_type=PROTOCOL_TYPE,
                 protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=subscription(self._topics))],
             )
-            answer: JoinGroupResponse = self._coordinator.ask(request, _code, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+            answer: JoinGroupResponse = self._coordinator.ask(request, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member_id = answer.member_id
                 continue
@@ -269,7 +264,7 @@ class ClassicMember:
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        answer = self._coordinator.ask(request, _code, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
+        answer = self._coordinator.ask(request, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
         self._note(answer.error_code)
         return assigned(bytes(answer.assignment))
 
@@ -292,7 +287,7 @@ class ClassicMember:
             return
         identity = MemberIdentity(member_id=self._member_id, reason="ottla consume ends")
         request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id, members=[identity])
-        self._coordinator.ask(request, _code, answer_s=LEAVE_S, timeout_s=LEAVE_S)
+        self._coordinator.ask(request, answer_s=LEAVE_S, timeout_s=LEAVE_S)
         self._member_id = ""
 
 
@@ -355,7 +350,7 @@ class ConsumerMember:
             subscribed_topic_names=self._topics if is_whole else None,
             topic_partitions=owned if is_whole else None,
         )
-        answer = self._coordinator.ask(request, _code)
+        answer = self._coordinator.ask(request)
         if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self.must_join = self.is_lost = True
             self._epoch = JOINING
@@ -388,7 +383,7 @@ class ConsumerMember:
         if self._epoch == JOINING:
             return
         request = ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVING)
-        self._coordinator.ask(request, _code, answer_s=LEAVE_S, timeout_s=LEAVE_S)
+        self._coordinator.ask(request, answer_s=LEAVE_S, timeout_s=LEAVE_S)
         self._epoch = JOINING
 
 

@@ -128,7 +128,7 @@ class ShareConsumer:
             member_epoch=self._epoch,
             subscribed_topic_names=self._topics if is_new else None,
         )
-        answer = self._coordinator.ask(request, lambda answer: answer.error_code)
+        answer = self._coordinator.ask(request)
         if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH) and not is_new:
             self._epoch = JOINING
             return
@@ -155,7 +155,7 @@ class ShareConsumer:
         self._coordinator.hang_up()
         if self._epoch != JOINING:
             leaving = ShareGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVING)
-            self._coordinator.ask(leaving, lambda answer: answer.error_code, answer_s=LEAVE_S, timeout_s=LEAVE_S)
+            self._coordinator.ask(leaving, answer_s=LEAVE_S, timeout_s=LEAVE_S)
 
     # --- records
 
