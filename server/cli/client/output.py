@@ -62,14 +62,17 @@ def shown_bytes(data: bytes) -> str:
 
 def say(text: str) -> None:
     """Print one line on stderr; stdout is for the command's output."""
-    line = " ".join(shown_text(text).split())
-    print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    _print_marked("ottla:", text)
 
 
 def note(text: str) -> None:
     """Print one line about the records of a command on stderr, marked as kcat marks such lines."""
+    _print_marked("%", text)
+
+
+def _print_marked(mark: str, text: str) -> None:
     line = " ".join(shown_text(text).split())
-    print(f"% {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    print(f"{mark} {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
 def note_end(place: tuple[str, int], offset: int, *, is_last: bool) -> None:
