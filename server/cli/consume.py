@@ -119,6 +119,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print records until the requested end, or until Ctrl-C; return the exit code."""
+    options.exit = options.exit and not options.follow
 
     def consume(cluster: Cluster) -> int:
         if options.share or options.acknowledge is not None:
@@ -202,7 +203,7 @@ def _write(data: bytes) -> int:
 
 
 def _at_end(consumer: Consumer, at_end: AtEnd, ends: dict[Partition, int], options: argparse.Namespace) -> None:
-    is_over = (options.exit and not options.follow) or at_end.offset >= ends.get(at_end.place, at_end.offset + 1)
+    is_over = options.exit or at_end.offset >= ends.get(at_end.place, at_end.offset + 1)
     if not options.quiet:
         note_end(at_end.place, at_end.offset, is_last=is_over and len(consumer.positions) == 1)
     if is_over:

@@ -124,15 +124,14 @@ class _GroupPrinter:
 
     @property
     def _is_at_end(self) -> bool:
-        ends = (self._options.exit and not self._options.follow) or self._bounds.has_end
-        return ends and self._group.is_over
+        return (self._options.exit or self._bounds.has_end) and self._group.is_over
 
     def _take(self, each: Batch | AtEnd) -> None:
         end = self._bounds.end(each.place)
         if not isinstance(each, Batch):
             self._progress.end()
             self._group.done[each.place] = each.offset
-            is_over = (self._options.exit and not self._options.follow) or (end is not None and each.offset >= end)
+            is_over = self._options.exit or (end is not None and each.offset >= end)
             if not self._options.quiet:
                 note_end(each.place, each.offset, is_last=is_over and self._group.open_count == 1)
             if is_over:

@@ -72,8 +72,7 @@ class _Loop:
 
     @property
     def _is_at_end(self) -> bool:
-        ends = self._options.exit and not self._options.follow
-        return ends and self._consumer.is_idle
+        return self._options.exit and self._consumer.is_idle
 
     def _take(self, acquired: Acquired) -> None:
         """Write records, and acknowledge those that are written. The others are released."""
