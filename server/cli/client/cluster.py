@@ -74,11 +74,11 @@ def only(answered: Sequence[T], what: str) -> T:
 
 
 def check_answered(what: str, wanted: Iterable[T], answered: Iterable[T]) -> None:
-    """Raise RequestFailed if a response lacks the result of something that was asked for."""
+    """Raise RequestFailed if a response lacks the result of something that was asked for: a name or a partition."""
     if missing := set(wanted).difference(answered):
-        raise RequestFailed(
-            f"{what}: the broker does not say what became of {next(iter(missing))}; is it a Kafka broker?"
-        )
+        first = next(iter(missing))
+        name = f"{first[0]}-{first[1]}" if isinstance(first, tuple) else first
+        raise RequestFailed(f"{what}: the broker does not say what became of {name}; is it a Kafka broker?")
 
 
 def nearest_settings(names: Iterable[str]) -> str:
