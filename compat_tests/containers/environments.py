@@ -1,7 +1,4 @@
-"""Environments of containers, as compose files for images of Kafka have them: made from the variables that each image documents.
-
-An `Environment` names the listener by which its users come from the host, and words that the log must have.
-"""
+"""Environment variables that compose files give to other images of Kafka, written after the documentation of each image."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,19 +8,27 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
+    """Variables of one compose file, and the behaviour that its users expect."""
+
     name: str
     variables: Mapping[str, str]
     port: int
-    """The port that the compose file publishes."""
+    """Port that the compose file publishes: clients on the host use it."""
 
     warned: tuple[str, ...] = ()
+    """A part of each warning that the broker logs about the variables."""
+
     login: Mapping[str, str] = field(default_factory=dict)
+    """Settings with which a client logs in."""
+
     topics: Mapping[str, int] = field(default_factory=dict)
-    """Topics that are there from the beginning, with their numbers of partitions."""
+    """Topics that the broker creates at its first start, with their numbers of partitions."""
 
     cluster_id: str | None = None
+    """Cluster id that the variables give; None if they give none."""
+
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files that the compose file mounts, by path."""
+    """Contents of the files that the compose file mounts, by path."""
 
     @property
     def has_zookeeper(self) -> bool:
@@ -231,7 +236,7 @@ ENVIRONMENTS = [
         warned=("BROKER_ID_COMMAND: ignored, because commands in variables are not run",),
     ),
     Environment(
-        name="a mistyped variable, and what Kubernetes adds",
+        name="a mistyped variable, and variables that Kubernetes adds",
         variables={
             "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
             "KAFKA_NUM_PARTITONS": "5",
@@ -270,7 +275,10 @@ _PORTS = ("KAFKA_ADVERTISED_PORT", "KAFKA_PORT")
 def on_this_host(
     environment: Environment, folder: Path, zookeeper: str, free_port: Callable[[], int]
 ) -> tuple[dict[str, str], int]:
-    """The variables with the names of containers, ports and paths of this machine; and the port of `environment.port`."""
+    """Return variables with this machine's host names, ports and paths, and the port that stands for `environment.port`.
+
+    Writes the environment's files below `folder`.
+    """
     ports: dict[str, int] = {}
 
     def other(port: str) -> int:

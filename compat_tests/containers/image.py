@@ -1,10 +1,12 @@
-"""An image without a container engine: the steps of Containerfile, carried out on layers of an overlay file system.
+"""Builds and runs the image without a container engine: carries out the steps of Containerfile on an overlay file system.
 
     image = Image.built(Containerfile(ROOT / "Containerfile"), folder, base=Path("/"), skipped=...)
     container = image.run(folder / "one", {"KAFKA_NODE_ID": "1"}, command=["sh", "-c", "..."])
 
-A container has its own mounts, processes, network and host name. It needs root. The base is a root file system: that of this machine, with
-Ottla from this environment (`with_this_ottla`), or one of Debian that `debian` makes, in which everything is built as it is told.
+A container has its own mounts, processes, network and host name, so this module needs root. The base of an image is a root file system:
+
+- either this machine's own, with Ottla from this Python environment (`on_this_machine`): built in a second, without compiling or downloads;
+- or a fresh Debian (`debian`), on which all steps of Containerfile are carried out.
 """
 
 import fnmatch
@@ -40,7 +42,7 @@ exec "$@"
 
 
 def can_run() -> bool:
-    """Whether this machine lets us mount and separate namespaces."""
+    """Tell whether this process may mount file systems and create namespaces."""
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
         return False
     mounted = ["unshare", "--mount", "--net", "--pid", "--fork", "sh", "-c", "mount -t tmpfs tmpfs /mnt"]
@@ -48,7 +50,7 @@ def can_run() -> bool:
 
 
 class Containerfile:
-    """The instructions of a Containerfile, by stages."""
+    """Instructions of a Containerfile."""
 
     def __init__(self, path: Path) -> None:
         text = re.sub(r"(?m)^\s*#.*\n", "", path.read_text())
@@ -56,11 +58,12 @@ class Containerfile:
         self.instructions = [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines if line.strip()]
 
     def last(self, name: str) -> str:
-        """The instruction of the final stage."""
+        """Return the arguments of the last instruction `name`, which is the one of the final stage."""
         return [text for each, text in self.instructions if each == name][-1]
 
     @property
     def stages(self) -> list[list[tuple[str, str]]]:
+        """Instructions of each stage; the first one is its FROM."""
         stages: list[list[tuple[str, str]]] = []
         for instruction in self.instructions:
             if instruction[0] == "FROM":
@@ -75,7 +78,7 @@ class Containerfile:
 
 @dataclass
 class Stage:
-    """A file system while it is made: what is written over the base."""
+    """File system of a build stage: a layer in `folder` over the root file system `base`."""
 
     folder: Path
     base: Path
@@ -91,6 +94,7 @@ class Stage:
         return self.folder / "upper"
 
     def inside(self, path: str) -> Path:
+        """Return where this machine has `path` of the stage's layer; a relative path starts at its WORKDIR."""
         return self.upper / os.path.normpath(os.path.join(self.place, path)).lstrip("/")
 
 
@@ -110,7 +114,7 @@ class Image:
         is_skipped: Callable[[str, str], bool] = lambda name, text: False,
         prepare: Callable[[Stage], None] = lambda stage: None,
     ) -> "Image":
-        """Carry out all steps but those that `is_skipped`. `prepare` gets each stage before its steps."""
+        """Carry out all steps except those for which `is_skipped` is true, and call `prepare` with each stage before its first step."""
         stages: dict[str, Stage] = {}
         for number, steps in enumerate(containerfile.stages):
             _, source = steps[0]
@@ -134,15 +138,18 @@ class Image:
         files: Mapping[str, bytes] | None = None,
         volumes: Mapping[str, Path] | None = None,
     ) -> "Container":
-        """Start a container. `files` are there from the beginning. `volumes`: folders by the path where they are mounted.
+        """Start a container.
 
-        None: the image's own entry point, or its command.
+        `entrypoint` and `command` of None are the image's own. `files` are contents by path, written before the start. `volumes` are
+        folders of this machine by the path at which the container sees them.
         """
         words = list(json.loads(self.containerfile.last("ENTRYPOINT")) if entrypoint is None else entrypoint)
         if command is not None or entrypoint is None:
             words += json.loads(self.containerfile.last("CMD")) if command is None else command
         lower = f"{self.stage.upper}:{self.stage.base}"
-        if self.stage.base == Path("/"):  # which has the other layer in it, and layers may not overlap
+        if self.stage.base == Path(
+            "/"
+        ):  # the image's layer is a folder below it, and overlayfs wants layers that do not overlap
             lower = "/"
             shutil.copytree(self.stage.upper, folder / "upper", symlinks=True)
             for path in [self.stage.upper, *self.stage.upper.rglob("*")]:
@@ -196,14 +203,14 @@ class Container:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        # Before that the way into the container would lead into ours, or into an empty folder.
+        # Until chroot has run, /proc/PID/root of the first process is this machine's root.
         wait_until(lambda: self.process.poll() is not None or self._is_inside(), "the container's first process")
 
     def _volumes(self) -> dict[str, str]:
         return {"VOLUMES": "\n".join(f"{folder}:{path}" for path, folder in self.volumes.items())}
 
     def put(self, files: Mapping[str, bytes], mode: int = 0o777) -> None:
-        """Write files as an engine copies them into a container that has not started: as root."""
+        """Write files as root before the start, as an engine copies them into a created container."""
         for path, content in files.items():
             target = self.folder / "upper" / path.lstrip("/")
             _make_parents(target.parent, self.folder / "upper")
@@ -249,7 +256,7 @@ class Container:
         return self.log_path.read_text(errors="replace")
 
     def wait_for_line(self, pattern: str) -> str:
-        """The first line of the log that has the pattern."""
+        """Wait for a line of the log that matches, and return it. Raises AssertionError if the container ends before."""
         search = re.compile(pattern)
 
         def look() -> str:
@@ -265,7 +272,7 @@ class Container:
 
 
 def on_this_machine(folder: Path) -> Image:
-    """The image's last stage over this machine, with Ottla from here: in a second, and without what is compiled and fetched."""
+    """Build the image on this machine's root file system, without the steps that compile or download."""
 
     def is_skipped(name: str, text: str) -> bool:
         if name == "COPY":
@@ -277,19 +284,19 @@ def on_this_machine(folder: Path) -> Image:
 
 
 def with_this_ottla(stage: Stage) -> None:
-    """Put the Ottla of this environment where the image has its own: for a base that is this machine."""
+    """Write /opt/ottla/bin/ottla, which runs the Ottla of this Python environment; the base must be this machine."""
     program = stage.inside("/opt/ottla/bin/ottla")
     _make_parents(program.parent, stage.upper)
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m ottla "$@"\n')
     program.chmod(0o755)
-    # The interpreter may be below a folder that only root may enter.
+    # The container's user must reach the interpreter: lay open folders over those that only root may enter.
     for folder in Path(sys.executable).resolve().parents:
         if folder != Path("/") and not folder.stat().st_mode & 0o001:
             _make_parents(stage.upper / str(folder).lstrip("/"), stage.upper)
 
 
 def with_ways_out(stage: Stage) -> None:
-    """Give the steps of a stage what this machine reaches package registries by."""
+    """Copy this machine's resolver and certificate files, with which the steps of a stage reach package registries."""
     for path in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
         if Path(path).exists():
             _make_parents(stage.inside(path).parent, stage.upper)
@@ -297,7 +304,7 @@ def with_ways_out(stage: Stage) -> None:
 
 
 def debian(folder: Path) -> Path:
-    """Make a root file system like that of the base image: Debian 13 with its Python 3.13. It is made once."""
+    """Make a root file system like the base image's, Debian 13 with Python 3.13, unless `folder` has it; return `folder`."""
     if (folder / ".ready").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -360,7 +367,7 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
 
 
 def _make_parents(folder: Path, top: Path) -> None:
-    """Make folders that everybody may enter, whatever the umask is."""
+    """Make `folder` and its missing parents below `top`; everybody may enter them, whatever the umask is."""
     for each in reversed([folder, *folder.parents]):
         if top in each.parents and not each.exists():
             each.mkdir()
@@ -379,16 +386,6 @@ def _inside(tree: Path, user: str, place: str, variables: Mapping[str, str], wor
 
 
 def _registries() -> dict[str, str]:
-    """How this machine reaches its package registries."""
-    names = (
-        "PIP_",
-        "SSL_CERT_",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "http",
-        "https_proxy",
-        "no_proxy",
-        "REQUESTS_CA",
-    )
-    return {name: text for name, text in os.environ.items() if name.startswith(names)}
+    """Return the environment variables with which pip reaches package registries."""
+    names = ("PIP_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "REQUESTS_CA")
+    return {name: text for name, text in os.environ.items() if name.upper().startswith(names)}

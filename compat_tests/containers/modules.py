@@ -1,6 +1,6 @@
-"""How testcontainers' modules start a container: by their own code, as it is published, with a container that only writes down.
+"""Runs the published code of testcontainers' modules on a stand-in for a container, which records how the module starts it.
 
-The packages come from where their languages have them, in these versions, and are kept in `.cache/containers`.
+The packages come from the registries of their languages, in the versions below, and are kept in `.cache/containers`.
 """
 
 import ast
@@ -27,40 +27,48 @@ _POM = """<project><modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifa
 
 @dataclass(kw_only=True)
 class Start:
-    """What a module does to a container."""
+    """Arguments with which a module creates and starts a container."""
 
     variables: dict[str, str]
     entrypoint: list[str] | None
-    """None: the image's own."""
+    """Entry point; None for the image's own."""
+
     command: list[str]
     files: dict[str, tuple[str, int]]
-    """Files that it copies into the running container: text and mode, by path."""
+    """Text and mode of the files that the module copies into the running container, by path."""
+
     pattern: str | None
-    """The regular expression that it looks for in the log. None: it waits for ports."""
+    """Regular expression that the module looks for in the log; None if it waits for ports."""
+
     port: int
+    """Port at which the module's users reach the broker."""
+
     given: dict[str, str] = field(default_factory=dict)
-    """Files that are there from the beginning, in base64."""
+    """Contents, in base64, of the files that the module copies before the start, by path."""
 
     name: str = ""
+    """Class and mode of Java's module; empty for modules of other languages."""
 
 
 class Missing(Exception):
-    """Something is not on this machine."""
+    """A program that a module needs is not on this machine."""
 
 
 def python(kind: str) -> Start:
+    """Return the start by Python's module; `kind` is kraft or zookeeper."""
     folder = _fetched(f"python-{PYTHON}", _fetch_python)
     return _start(_run([sys.executable, "-P", str(DRIVERS / "testcontainers_python.py"), str(folder), kind]))
 
 
 def node(kind: str, *more: str) -> Start:
+    """Return the start by Node's module; `kind` is kraft, zookeeper or scram, the last with the path of a keystore."""
     _need("node", "npm")
     folder = _fetched(f"node-{NODE}", _fetch_node)
     return _start(_run(["node", str(DRIVERS / "testcontainers_node.js"), str(folder), kind, *more]))
 
 
 def java() -> list[Start]:
-    """The ways of Java's three classes, which one virtual machine tells."""
+    """Return the starts by Java's three classes in all their modes, from one run of a JVM."""
     _need("java", "mvn")
     classes = (_fetched(f"java-{JAVA}", _fetch_java) / "classpath").read_text()
     told = _run(["java", "-XX:TieredStopAtLevel=1", "-cp", classes, str(DRIVERS / "TestcontainersJava.java")])
@@ -68,7 +76,7 @@ def java() -> list[Start]:
 
 
 def go() -> Start:
-    """Go's module cannot be called without an engine. Its source has all in constants, which are read."""
+    """Return the start by Go's module, read from the constants of its source: the module itself cannot run without an engine."""
     _need("go")
     source = (_fetched(f"go-{GO}", _fetch_go) / "kafka.go").read_text()
     [script] = re.findall(r"starterScriptContent = `(.*?)`", source, re.DOTALL)
@@ -106,14 +114,14 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-# Go's own archive puts its command there.
+# Go's official archive is unpacked there.
 os.environ["PATH"] += f"{os.pathsep}/usr/local/go/bin"
 
 
 def _need(*programs: str) -> None:
     for each in programs:
         if shutil.which(each) is None:
-            raise Missing(f"{each} is not here")
+            raise Missing(f"{each} is not on this machine")
 
 
 def _fetched(name: str, fetch: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Brokers with the environments of compose files for other images: who uses them produces and consumes."""
+"""Brokers that start with the variables of compose files for other images: a client on the host produces and consumes."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 
 class Contained(OttlaProcess):
-    """A broker with nothing but variables, as `docker compose up` starts it."""
+    """A broker that has its settings only from environment variables, as in a container."""
 
     def __init__(self, directory: Path, variables: dict[str, str]) -> None:
         super().__init__(directory, {})
@@ -63,8 +63,7 @@ def test_an_environment_of_another_image_starts(
         consumer.close()
     finally:
         broker.stop()
-    # Passwords of JAAS files and of Bitnami's variables.
-    assert "-secret" not in broker.log
+    assert "-secret" not in broker.log, "the log has a password of the variables or of the JAAS file"
     for words in environment.warned:
         assert words in broker.log
     warnings = [line for line in broker.log.splitlines() if "WARN" in line and "Environment: " in line]
@@ -75,5 +74,5 @@ def partitions(producer: Producer) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in producer.list_topics(timeout=60).topics.items()}
 
 
-def test_there_are_twelve() -> None:
+def test_there_are_twelve_environments() -> None:
     assert len({each.name for each in ENVIRONMENTS}) >= 12

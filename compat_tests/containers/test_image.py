@@ -1,4 +1,4 @@
-"""The image as `docker run` and compose files use it: its entry point, health checks, volumes and secrets."""
+"""The image under `docker run` and in compose files: its entry point, health checks, volumes and secrets."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from compat_tests.containers.image import Container, Image, can_run, on_this_machine
 from compat_tests.containers.test_testcontainers import ROUND_TRIP, keystore
 
-pytestmark = pytest.mark.skipif(not can_run(), reason="this machine lets nobody mount and separate namespaces")
+pytestmark = pytest.mark.skipif(not can_run(), reason="this process may not mount file systems or create namespaces")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def status(container: Container, *words: str) -> int:
         return error.returncode
 
 
-def test_what_health_checks_of_compose_files_call_is_there(container: Container) -> None:
+def test_commands_of_compose_files_health_checks_work(container: Container) -> None:
     assert container.client(ROUND_TRIP, "localhost:9092", "{}").returncode == 0
     listed = ("--bootstrap-server", "localhost:9092", "--list")
     for command in (
@@ -80,7 +80,7 @@ def test_a_command_of_ottla_or_a_program_may_be_given(image: Image, tmp_path: Pa
         assert container.process.wait(60) == 0
 
 
-def test_it_ends_cleanly_on_sigterm(container: Container) -> None:
+def test_sigterm_ends_the_container_cleanly(container: Container) -> None:
     container.execute(["sh", "-c", "kill -TERM 1"])
     assert container.process.wait(60) == 0
     assert "Traceback" not in container.log

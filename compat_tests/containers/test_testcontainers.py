@@ -1,4 +1,4 @@
-"""testcontainers' modules start the image: their own code, their own scripts, and the log lines that they wait for."""
+"""testcontainers' modules start the image: with the modules' own code and scripts, and the log lines that they wait for."""
 
 import base64
 import datetime
@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 pytestmark = [
-    pytest.mark.skipif(not can_run(), reason="this machine lets nobody mount and separate namespaces"),
+    pytest.mark.skipif(not can_run(), reason="this process may not mount file systems or create namespaces"),
 ]
 NAMES_OF_JAVA = ["apache", "confluent", "older, KRaft", "older, KRaft before 7.4", "older, ZooKeeper"]
 ROUND_TRIP = """
@@ -58,22 +58,23 @@ def starts_of_java() -> list[Start]:
     return or_skip(modules.java)
 
 
-def or_skip(tell: Callable[[], Any]) -> Any:
+def or_skip(read: Callable[[], Any]) -> Any:
+    """Return the result of `read`, or skip the test if a program is missing."""
     try:
-        return tell()
+        return read()
     except modules.Missing as reason:
         pytest.skip(str(reason))
 
 
 def started(image: Image, folder: Path, start: Start) -> Container:
-    """A container as the module starts it, from its creation to the line that it waits for."""
+    """Start a container as the module does, and wait until the module would take it as started."""
     given = {path: base64.b64decode(content) for path, content in start.given.items()}
     container = image.run(folder, start.variables, entrypoint=start.entrypoint, command=start.command, files=given)
     try:
         for path, (text, mode) in start.files.items():
             container.copy(path, text.encode(), mode)
         container.wait_for_line("listening on " if start.pattern is None else start.pattern)
-        if start.pattern is None:  # one of the ways in which the module looks for a port
+        if start.pattern is None:  # the module looks for an open port with this command, too
             container.execute(["/bin/bash", "-c", f"</dev/tcp/localhost/{start.port}"])
     except BaseException:
         container.stop()
@@ -84,14 +85,14 @@ def started(image: Image, folder: Path, start: Start) -> Container:
 def serves(
     image: Image, folder: Path, start: Start, login: dict[str, str] | None = None, port: int | None = None
 ) -> str:
-    """Start, produce and consume by the address that the module gives to its users; return the log."""
+    """Start a container, produce and consume at the address that the module gives to its users, and return the log."""
     container = started(image, folder, start)
     try:
         done = container.client(ROUND_TRIP, f"localhost:{port or start.port}", json.dumps(login or {}))
         assert done.returncode == 0, f"{done.stderr}{container.log}"
         if "CLUSTER_ID" in start.variables:
             assert done.stdout.strip() == start.variables["CLUSTER_ID"]
-        # The image's health check, by the listeners that the module has chosen.
+        # The image's health check finds the listeners that the module has chosen.
         check = json.loads(image.containerfile.last("HEALTHCHECK").partition("CMD ")[2])
         assert b" answers" in container.execute(check).stdout
     finally:
@@ -121,7 +122,7 @@ def test_gos_module(image: Image, tmp_path: Path) -> None:
 
 
 def test_nodes_module_with_a_login(image: Image, tmp_path: Path) -> None:
-    """Its secured listener: a keystore in PKCS12, and a user whom `kafka-storage format --add-scram` makes."""
+    """The module's SASL_SSL listener has a keystore in PKCS12, and `kafka-storage format --add-scram` adds the user."""
     start = or_skip(lambda: modules.node("scram", str(keystore(tmp_path / "keystore.pfx"))))
     login = {
         "security.protocol": "SASL_SSL",
@@ -146,16 +147,16 @@ def keystore(path: Path) -> Path:
     return path
 
 
-def test_the_list_of_javas_ways_is_whole(starts_of_java: list[Start]) -> None:
+def test_javas_driver_reports_all_starts_of_the_list(starts_of_java: list[Start]) -> None:
     assert [each.name for each in starts_of_java] == NAMES_OF_JAVA
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_all_steps_of_the_containerfile_make_an_image_that_every_module_starts(tmp_path: Path) -> None:
-    """On Debian 13 with nothing of this machine. Its shorter twins are all tests above."""
+    """Build on a fresh Debian 13, so that nothing of this machine is in the image. The tests above are its short twins."""
     if shutil.which("mmdebstrap") is None:
-        pytest.skip("mmdebstrap is not here")
+        pytest.skip("mmdebstrap is not on this machine")
     base = debian(modules.FETCHED / "debian-13")
     image = Image.built(Containerfile(ROOT / "Containerfile"), tmp_path / "image", base, prepare=with_ways_out)
     starts = [modules.python("kraft"), modules.python("zookeeper"), modules.node("kraft"), modules.node("zookeeper")]

@@ -1,7 +1,8 @@
-"""Writes into a lesson what its commands print: `python -m compat_tests.docs.fill_lesson docs/course/13-command-line.md`.
+"""Runs a lesson and fills in the output of its commands: `python -m compat_tests.docs.fill_lesson docs/course/13-command-line.md`.
 
-Blocks of output that say TODO are filled; all others have to be true already. Times, ids and ports become what lessons show for them. Look
-at the result: process ids and other numbers that differ each time are still those of this run.
+A block `text` that contains only `(output)` is filled; the output in all other blocks must already be right. The tool writes `<time>` for
+times, `<id>` for ids, and the page's own numbers for ports. Check the result by hand: process ids and other numbers that differ from run to
+run are still those of this run.
 """
 
 import re
@@ -13,30 +14,30 @@ from pathlib import Path
 from compat_tests.docs.lessons import Step, Student, Terminal, steps
 from compat_tests.support.brokers import free_port
 
-TODO = "TODO"
+PLACEHOLDER = "(output)"
 QUIET_S = 3.0
-"""A terminal that has printed nothing for so long has printed all."""
+"""Time without new output after which a terminal's output is taken as complete."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?")
 _ID = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
 
 
 class Author(Student):
-    """Takes a lesson, and writes down what it does not show yet."""
+    """A student who collects the output of commands for blocks that contain only the placeholder."""
 
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__(folder, port)
         self.outputs: list[str] = []
-        """What belongs into the blocks that say TODO, in their order."""
+        """Outputs for the blocks with the placeholder, in the order of the page."""
 
     def _compare(self, step: Step, shown: str | None, output: str) -> None:
-        if shown is not None and shown.strip() == TODO:
+        if shown is not None and shown.strip() == PLACEHOLDER:
             self.outputs.append(self._as_shown(output))
         else:
             super()._compare(step, shown, output)
 
     def _wait_for(self, step: Step, terminal: Terminal) -> None:
-        if step.text.strip() == TODO:
+        if step.text.strip() == PLACEHOLDER:
             before, since = "", time.monotonic()
             while not before or time.monotonic() < since + QUIET_S:
                 time.sleep(0.1)
@@ -52,7 +53,7 @@ class Author(Student):
 
 
 def fill(page: Path, folder: Path) -> int:
-    """Fill the blocks of a page that say TODO, and return how many. Raises Differs if another block is not true."""
+    """Replace each placeholder of a page by the output; return the number of replaced ones. Raises Differs if another block is wrong."""
     author = Author(folder, free_port())
     try:
         for step in steps(page):
@@ -61,7 +62,7 @@ def fill(page: Path, folder: Path) -> int:
         author.close()
         text = page.read_text()
         for output in author.outputs:
-            text = text.replace(f"```text\n{TODO}\n", f"```text\n{output}\n", 1)
+            text = text.replace(f"```text\n{PLACEHOLDER}\n", f"```text\n{output}\n", 1)
         page.write_text(text)
     return len(author.outputs)
 

@@ -1,21 +1,23 @@
-"""Runs the lessons of docs/course as a student would: types their commands in several terminals and compares what comes out.
+"""Runs the lessons of docs/course as a student would: types their commands in several terminals and compares the output with the page.
 
-A lesson is a page with blocks of code. A block `sh` is typed, and the block `text` right behind it is what it prints. A block `python` is
-a file, named by the comment in its first line. Comments of HTML before a block say more, several with semicolons between them:
+A lesson is a page with blocks of code. A block `sh` is a command, and the block `text` right behind it shows the command's output. A block
+`python` is a file; the comment in its first line is the file's name. An HTML comment before a block marks the block. Semicolons separate
+several marks in one comment:
 
-    <!-- terminal: NAME -->    it goes on in a terminal of its own; before `text`: what has been printed there since the last such block
-    <!-- fails -->             the command has to end with an error
-    <!-- again -->             it is typed until the output is as shown, for what takes a moment
-    <!-- any order -->         the lines may come in another order
-    <!-- long -->              left out of the short run of the lesson, with its output
-    <!-- not run: REASON -->   it is only shown
+    <!-- terminal: NAME -->    before `sh`: run the command in a terminal of its own, and go on with the lesson meanwhile;
+                               before `text`: the terminal has printed this since the last such block
+    <!-- fails -->             the command must end with an error
+    <!-- again -->             repeat the command until it prints the output on the page
+    <!-- any order -->         the lines of the output may come in another order
+    <!-- long -->              the short run of the lesson leaves out this command and its output
+    <!-- not run: REASON -->   the block is never run
 
-`<!-- Ctrl-C: NAME -->` and `<!-- kill: NAME -->`, which stand alone, end what runs in a terminal.
+`<!-- Ctrl-C: NAME -->` and `<!-- kill: NAME -->` belong to no block: they end the command that runs in that terminal.
 
-In what is shown `<time>`, `<n>` and other words in angle brackets stand for what differs each time, and `<1,2>` for these numbers in any
-order. A line `...` stands for any lines, and `...` at the end of a line for any end. Runs of blanks count as one, since columns are as
-wide as what is in them. Ports and process ids on the page are others than those of the test: each stands for what came in its place when
-it was first shown.
+In a block of output `<time>`, `<n>` and other words in angle brackets match values that differ from run to run; `<1,2>` matches these
+numbers in any order. A line `...` matches any lines, and `...` at the end of a line matches the rest of it. Several blanks count as one,
+because columns are as wide as their values. The test has other ports and process ids than the page: when the page first shows one, the
+runner remembers which number of the test it stands for.
 """
 
 import itertools
@@ -24,7 +26,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,10 +36,10 @@ from compat_tests.docs.snippets import PORT, Reader
 from compat_tests.support.brokers import free_port, wait_until
 
 PATIENCE_S = 60.0
-"""For what a lesson waits for on a busy machine."""
+"""Longest wait for an expected output, or for the end of a process, on a busy machine."""
 
 PAUSE_S = 0.7
-"""Between two tries of a command that is typed again."""
+"""Pause before a command with the mark `again` is repeated."""
 
 PORTS = (PORT, 9093, 9099, 9644, 8081, 8082)
 """Ports that lessons name in their commands and files."""
@@ -57,18 +59,18 @@ _EXPORT = re.compile(r"^export (\w+)=(\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a student does, or looks at."""
+    """Command, file or Ctrl-C of a student, or output of a terminal to look at."""
 
     kind: Literal["type", "see", "file", "end"]
     place: str
     text: str = ""
-    """A command, an output or the content of a file; of an end the name of its signal."""
+    """Command, output or content of the file; of an "end" `Ctrl-C` or `kill`."""
 
     terminal: str = ""
-    """Empty: the one in which commands are typed one after the other."""
+    """Name of the terminal; empty for the first one, where each command must end before the next is typed."""
 
     shown: str | None = None
-    """What a command prints; None if the page does not show it."""
+    """Output of the command; None if the page does not show it."""
 
     fails: bool = False
     again: bool = False
@@ -77,7 +79,7 @@ class Step:
 
 
 def steps(page: Path) -> list[Step]:
-    """Return what a lesson has a student do. Raises AssertionError if a mark is unknown, or an output has no command."""
+    """Return the steps of a lesson. Raises AssertionError if a mark is unknown, or an output has no command."""
     found: list[Step] = []
     for language, text, marks, line in _blocks(page):
         place = f"{page.relative_to(ROOT)}:{line}"
@@ -108,7 +110,7 @@ def steps(page: Path) -> list[Step]:
 
 
 def _blocks(page: Path) -> Iterator[tuple[str, str, dict[str, str], int]]:
-    """Yield (language, text, marks, line) of blocks of code, and of marks that stand alone: these have no language."""
+    """Yield (language, text, marks, line) of blocks of code, and of `Ctrl-C` and `kill` with an empty language."""
     marks: dict[str, str] = {}
     for token in parsed(page):
         line = token.map[0] + 1 if token.map else 0
@@ -128,16 +130,16 @@ def _blocks(page: Path) -> Iterator[tuple[str, str, dict[str, str], int]]:
 
 
 class Differs(AssertionError):
-    """What came out is not what the page shows."""
+    """The output is not the one on the page."""
 
 
 class Terminal:
-    """One in which something goes on while the student types elsewhere."""
+    """A terminal whose command runs while the student types in another one."""
 
     def __init__(self, command: str, folder: Path, environment: dict[str, str], log: Path) -> None:
         self._log = log
         self.seen = 0
-        """Characters that the page has shown already."""
+        """Number of characters that earlier blocks of the page have shown."""
 
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -154,7 +156,7 @@ class Terminal:
         self._process.wait(PATIENCE_S)
 
     def close(self) -> None:
-        """End it, if it still runs."""
+        """End the command if it still runs."""
         self._signal(signal.SIGTERM)
         try:
             self._process.wait(PATIENCE_S)
@@ -168,19 +170,19 @@ class Terminal:
 
 
 class Student(Reader):
-    """Somebody who takes a lesson."""
+    """Runner that does the steps of a lesson as a student would."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        """`port` is what stands on the page as 9092; the others of PORTS are any that are free."""
+        """Use `port` for 9092 on the page, and free ports for the other PORTS."""
         super().__init__(folder, f"127.0.0.1:{port}")
         self._terminals: dict[str, Terminal] = {}
         self._closed: list[Terminal] = []
         self._variables: dict[str, str] = {}
         self._numbers = {str(each): str(free_port()) for each in PORTS} | {str(PORT): str(port)}
-        """What stands on the page for ports and process ids, and what they are here."""
+        """Ports and process ids of this run, by those of the page."""
 
     def take(self, step: Step) -> None:
-        """Do one step. Raises Differs if the page shows something else than what comes out."""
+        """Do one step. Raises Differs if the output is not the one on the page."""
         if step.kind == "file":
             name = _FILE.match(step.text)
             assert name is not None, f"{step.place}: the first line names no file"
@@ -200,7 +202,7 @@ class Student(Reader):
             self._type(step)
 
     def close(self) -> None:
-        """End what runs in the terminals, the last one first. Raises AssertionError if any showed a traceback."""
+        """End the commands in the terminals, the last one first. Raises AssertionError if a terminal shows a traceback."""
         while self._terminals:
             terminal = self._terminals.pop(list(self._terminals)[-1])
             terminal.close()
@@ -209,9 +211,12 @@ class Student(Reader):
         assert not any("Traceback" in each for each in said), said
 
     def here(self, command: str) -> str:
-        """Replace the page's ports and process ids by those of this run. Raises AssertionError if it would kill a stranger."""
+        """Replace the page's ports and process ids by those of this run.
+
+        Raises AssertionError if the command kills a process id that no output has shown: it could be any process of this machine.
+        """
         unknown = [each for each in re.findall(r"\b\d{3,}\b", command) if each not in self._numbers]
-        assert not (unknown and re.search(r"\bkill\b", command)), f"nothing that was shown has {unknown}: {command}"
+        assert not (unknown and re.search(r"\bkill\b", command)), f"no output has shown {unknown}: {command}"
         own = re.sub(r"\b\d+\b", lambda found: self._numbers.get(found[0], found[0]), command)
         if "listeners=" not in own:
             address = f"--override listeners=PLAINTEXT://{self.bootstrap}"
@@ -234,10 +239,10 @@ class Student(Reader):
             except Differs:
                 if not step.again or time.monotonic() > deadline:
                     raise
-            time.sleep(PAUSE_S)  # each try is a process, and what it waits for takes a moment
+            time.sleep(PAUSE_S)  # each try starts a process, so do not try at once
 
     def output_of(self, step: Step) -> str:
-        """Run a command and return what a terminal would show. Raises AssertionError if its exit status is not as it should be."""
+        """Run a command and return its stdout and stderr. Raises AssertionError if it fails, or if a step marked `fails` succeeds."""
         command = self._remembering(self.here(step.text))
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
@@ -272,11 +277,11 @@ class Student(Reader):
         pattern, names = self._pattern(expected)
         found = re.fullmatch(pattern, "".join(f"{line}\n" for line in came))
         if found is None:
-            raise Differs(f"{step.place}\n{step.text}\n--- the page shows:\n{shown}\n--- what came out:\n{output}")
+            raise Differs(f"{step.place}\n{step.text}\n--- the page shows:\n{shown}\n--- the output is:\n{output}")
         self._numbers |= {page: found[name] for name, page in names.items()}
 
     def _in_order_of(self, expected: list[str], came: list[str]) -> list[str]:
-        """Sort lines so that each stands where the page has one like it; others go to the end."""
+        """Bring the lines that `came` into the order of the `expected` lines they match; put the others at the end."""
         rest = list(came)
         ordered: list[str] = []
         for line in expected:
@@ -288,7 +293,7 @@ class Student(Reader):
         return ordered + rest
 
     def _pattern(self, lines: list[str]) -> tuple[str, dict[str, str]]:
-        """Return a regular expression of lines, and which of its groups stand for which numbers of the page."""
+        """Return a regular expression that matches the lines, and the page's numbers by the names of its groups."""
         names: dict[str, str] = {}
 
         def part(found: re.Match[str]) -> str:
@@ -306,10 +311,10 @@ class Student(Reader):
         return "".join(r"(?:.*\n)*?" if line == "..." else _escaped(line, part) + r"\n" for line in lines), names
 
 
-def _escaped(line: str, part: object) -> str:
+def _escaped(line: str, part: Callable[[re.Match[str]], str]) -> str:
     pieces, at = [], 0
     for found in _VARIABLE.finditer(line):
-        pieces += [re.escape(line[at : found.start()]), part(found)]  # type: ignore[operator]
+        pieces += [re.escape(line[at : found.start()]), part(found)]
         at = found.end()
     rest, _, more = line[at:].partition("...") if line.endswith("...") else (line[at:], "", None)
     return "".join(pieces) + re.escape(rest) + (r".*" if more is not None else "")
@@ -320,5 +325,5 @@ def _any_order(numbers: list[str]) -> str:
 
 
 def plain(text: str) -> list[str]:
-    """Return lines with single blanks."""
+    """Return the lines with each run of blanks replaced by one."""
     return [" ".join(line.split()) for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""Each lesson of docs/course does what it shows, from its first command to its last, and has the parts that a lesson has."""
+"""Lessons of docs/course: their commands print what the page shows, and each lesson has all parts of a lesson."""
 
 import re
 import shutil
@@ -16,8 +16,8 @@ LEARN = ROOT / "server" / "admin" / "console" / "static" / "lessons.js"
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda page: page.stem)
 
 
-def taken(lesson: Path, folder: Path, *, in_full: bool) -> None:
-    """Take a lesson, with or without its long steps."""
+def run_lesson(lesson: Path, folder: Path, *, in_full: bool) -> None:
+    """Run the steps of a lesson; those marked `long` only if `in_full`."""
     if "curl " in lesson.read_text() and shutil.which("curl") is None:
         pytest.skip("curl is missing")
     student = Student(folder / "desk", free_port())
@@ -31,7 +31,7 @@ def taken(lesson: Path, folder: Path, *, in_full: bool) -> None:
 
 @each_lesson
 def test_a_lesson_shows_what_happens(lesson: Path, tmp_path: Path) -> None:
-    taken(lesson, tmp_path, in_full=False)
+    run_lesson(lesson, tmp_path, in_full=False)
 
 
 @pytest.mark.long
@@ -39,7 +39,7 @@ def test_a_lesson_shows_what_happens(lesson: Path, tmp_path: Path) -> None:
     "lesson", [page for page in LESSONS if any(step.long for step in steps(page))], ids=lambda page: page.stem
 )
 def test_a_lesson_in_full_length_shows_what_happens(lesson: Path, tmp_path: Path) -> None:
-    taken(lesson, tmp_path, in_full=True)
+    run_lesson(lesson, tmp_path, in_full=True)
 
 
 @each_lesson
@@ -54,7 +54,7 @@ def test_a_lesson_has_its_parts_in_order(lesson: Path) -> None:
 
 
 @each_lesson
-def test_a_lesson_can_be_found_and_left(lesson: Path) -> None:
+def test_the_index_links_each_lesson_and_the_lesson_links_the_next(lesson: Path) -> None:
     assert f"]({lesson.name})" in (lesson.parent / "index.md").read_text()
     place = LESSONS.index(lesson)
     targets = {target for _, target in links(lesson)}
@@ -63,9 +63,9 @@ def test_a_lesson_can_be_found_and_left(lesson: Path) -> None:
 
 
 @each_lesson
-def test_what_to_read_is_public_and_lasting(lesson: Path) -> None:
+def test_lessons_link_only_to_lasting_sites_and_to_entries_of_the_consoles_learn_tab(lesson: Path) -> None:
     outside = [target for _, target in links(lesson) if target.startswith("http")]
-    assert outside, "nothing to read"
+    assert outside, "the lesson links no further reading"
     allowed = ("https://kafka.apache.org/", "https://cwiki.apache.org/confluence/")
     own = "http://127.0.0.1:9644/#/learn/"
     assert [

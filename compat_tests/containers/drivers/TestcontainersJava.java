@@ -10,7 +10,7 @@ import org.testcontainers.images.builder.Transferable;
 import org.testcontainers.utility.DockerImageName;
 
 /**
- * Lets testcontainers' Java modules start containers that only write down what they are told; prints it, a JSON object a line.
+ * Runs testcontainers' Java modules on stand-ins for containers, and prints how each module starts its container: one JSON object a line.
  */
 public class TestcontainersJava {
     static final List<String> files = new ArrayList<>();

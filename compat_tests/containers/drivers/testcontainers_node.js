@@ -1,4 +1,4 @@
-// Lets testcontainers' module for Node start a container that only writes down what it is told; prints it as JSON.
+// Runs testcontainers' module for Node on a stand-in for a container, and prints as JSON how the module starts the container.
 //
 //     node testcontainers_node.js FOLDER kraft|zookeeper|scram
 //
@@ -55,7 +55,7 @@ const load = Module._load;
 Module._load = (name, ...rest) => (name === "testcontainers" ? standIn : load(name, ...rest));
 
 const { KafkaContainer } = require(path.join(process.argv[2], "node_modules", "@testcontainers", "kafka"));
-// From 8.0.0 on the module takes KRaft by itself.
+// The module chooses KRaft for images from 8.0.0 on.
 const kafka = new KafkaContainer(process.argv[3] === "zookeeper" ? "ottla:7.6.0" : "ottla:8.0.0");
 if (process.argv[3] === "scram") {
   kafka.withSaslSslListener({

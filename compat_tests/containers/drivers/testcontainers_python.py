@@ -1,4 +1,4 @@
-"""Lets testcontainers' Python module start a container that only writes down what it is told; prints it as JSON.
+"""Runs testcontainers' Python module on a stand-in for a container, and prints as JSON how the module starts the container.
 
 python testcontainers_python.py FOLDER_OF_THE_PACKAGE kraft|zookeeper
 """
