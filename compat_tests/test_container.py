@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from compat_tests.containers.image import Containerfile
 from compat_tests.support.brokers import OttlaProcess, free_port
 from confluent_kafka import Consumer, Producer
 from packaging.requirements import Requirement
@@ -39,29 +39,19 @@ if "ottla" in sys.orig_argv:
 """
 
 
-def instructions() -> list[tuple[str, str]]:
-    text = (ROOT / "Containerfile").read_text()
-    lines = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
-    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines if line.strip()]
-
-
-def last(name: str) -> str:
-    """The instruction of the final stage."""
-    return [text for each, text in instructions() if each == name][-1]
-
-
-VOLUME = last("VOLUME")
+CONTAINERFILE = Containerfile(ROOT / "Containerfile")
+VOLUME = CONTAINERFILE.last("VOLUME")
 
 
 def entry_point() -> list[str]:
-    """What the image's own entry point makes of its command: `containers/test_testcontainers.py` runs it itself."""
-    assert json.loads(last("ENTRYPOINT")) == ["ottla-container"]
-    return [sys.executable, "-m", "ottla", *json.loads(last("CMD"))]
+    """Return the command that `ottla-container` would run; `containers/test_image.py` runs that script itself."""
+    assert json.loads(CONTAINERFILE.last("ENTRYPOINT")) == ["ottla-container"]
+    return [sys.executable, "-m", "ottla", *json.loads(CONTAINERFILE.last("CMD"))]
 
 
 def variables(volume: Path) -> dict[str, str]:
-    """Those of the image, with its volume elsewhere."""
-    pairs = dict(pair.split("=", 1) for pair in last("ENV").split() if not pair.startswith("PATH="))
+    """Return the image's variables, with its volume elsewhere."""
+    pairs = dict(pair.split("=", 1) for pair in CONTAINERFILE.last("ENV").split() if not pair.startswith("PATH="))
     assert f"{pairs['XDG_DATA_HOME']}/ottla" == VOLUME
     return pairs | {"XDG_DATA_HOME": str(volume), "VOLUME": str(volume)}
 
@@ -121,8 +111,7 @@ def test_the_entry_point_serves_the_host_with_kafkas_variables(contained):
     assert message.error() is None and message.value() == b"one"
     consumer.close()
 
-    [check] = re.findall(r"CMD (\[.*\])", last("HEALTHCHECK"))
-    command, own = [sys.executable, "-m", *json.loads(check)], os.environ | contained.settings
+    command, own = [sys.executable, "-m", *CONTAINERFILE.health_check], os.environ | contained.settings
     assert subprocess.run(command, check=False, env=own).returncode == 0
     contained.stop()
     done = subprocess.run(command, check=False, text=True, capture_output=True, env=own)
@@ -131,24 +120,25 @@ def test_the_entry_point_serves_the_host_with_kafkas_variables(contained):
 
 
 def test_the_image_is_made_of_what_is_there_and_runs_as_nobody():
-    for name, text in instructions():
+    for name, text in CONTAINERFILE.instructions:
         if name == "COPY" and not text.startswith("--from"):
             *sources, _ = text.split()
             for source in sources:
                 assert (ROOT / source).exists(), source
-    assert int(last("USER")) >= 1000
-    assert set(last("EXPOSE").split()) == {"9092", "19092"}
+    assert int(CONTAINERFILE.last("USER")) >= 1000
+    assert set(CONTAINERFILE.last("EXPOSE").split()) == {"9092", "19092"}
 
 
-def test_the_image_is_made_of_all_that_the_package_has():
-    copied = {source for name, text in instructions() if name == "COPY" for source in text.split()[:-1]}
+def test_the_image_has_every_folder_of_the_package():
+    steps = CONTAINERFILE.instructions
+    copied = {source for name, text in steps if name == "COPY" for source in text.split()[:-1]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = {path.split("/")[0] for path in project["tool"]["setuptools"]["package-dir"].values()} - {"src", ""}
     assert folders <= copied
 
 
 def pinned(name: str) -> dict[str, tuple[str, int]]:
-    """Version, and number of hashes, by the name of a package."""
+    """Return the version and the number of hashes of each package in this file of container/."""
     text = (ROOT / "container" / name).read_text().replace("\\\n", "")
     found = {}
     for line in text.splitlines():
@@ -166,7 +156,7 @@ def test_every_package_of_the_image_is_pinned_with_its_hashes():
     for text in wanted:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)][0]), text
-    # What is compiled has a wheel for amd64 and one for arm64.
+    # Packages with compiled code have a wheel for amd64 and one for arm64.
     compiled = ("cffi", "cramjam", "cryptography", "google-crc32c", "google-re2", "isal", "lz4", "xxhash", "zstandard")
     assert all(pins[each][1] == 2 for each in compiled)
     assert all(count >= 1 for _, count in pins.values())
@@ -174,19 +164,19 @@ def test_every_package_of_the_image_is_pinned_with_its_hashes():
     assert Requirement(project["build-system"]["requires"][0]).specifier.contains(build)
 
 
-def test_the_image_says_what_it_is():
+def test_the_labels_of_the_image_are_those_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    labels = dict(each.split("=", 1) for each in shlex.split(last("LABEL")))
+    labels = CONTAINERFILE.labels
     prefix = "org.opencontainers.image."
     assert labels[f"{prefix}version"] == project["version"]
     assert labels[f"{prefix}licenses"] == project["license"]
     assert labels[f"{prefix}title"] == "Ottla"
-    assert labels[f"{prefix}base.name"] == last("FROM")
+    assert labels[f"{prefix}base.name"] == CONTAINERFILE.last("FROM")
 
 
 def test_the_base_image_is_one_whole_version():
     """A tag such as 3.13-slim is another image every month."""
-    images = [text.split()[0] for name, text in instructions() if name == "FROM"]
+    images = [text.split()[0] for name, text in CONTAINERFILE.instructions if name == "FROM"]
     assert len(set(images)) == 1
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", images[0])
 

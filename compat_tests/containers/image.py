@@ -75,6 +75,12 @@ class Containerfile:
     def labels(self) -> dict[str, str]:
         return dict(each.split("=", 1) for each in shlex.split(self.last("LABEL")))
 
+    @property
+    def health_check(self) -> list[str]:
+        """Command of the health check."""
+        words: list[str] = json.loads(self.last("HEALTHCHECK").partition("CMD ")[2])
+        return words
+
 
 @dataclass
 class Stage:

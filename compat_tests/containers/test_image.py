@@ -118,8 +118,7 @@ def test_keys_and_passwords_of_compose_files_with_tls(image: Image, tmp_path: Pa
         login = {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}
         done = container.client(ROUND_TRIP, "localhost:9093", json.dumps(login))
         assert done.returncode == 0, f"{done.stderr}{container.log}"
-        check = json.loads(image.containerfile.last("HEALTHCHECK").partition("CMD ")[2])
-        assert b"127.0.0.1:9093 answers" in container.execute(check).stdout
+        assert b"127.0.0.1:9093 answers" in container.execute(image.containerfile.health_check).stdout
     finally:
         container.stop()
     assert "serverKeystorePassword" not in container.log
