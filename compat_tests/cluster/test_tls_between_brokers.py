@@ -105,12 +105,13 @@ def test_the_controllers_connections_have_a_listener_of_their_own(tmp_path: Path
 
 
 def is_connected_to(port: int) -> bool:
-    """Whether anybody on this machine is. A JVM's end of a connection is in tcp6, and the other end in tcp."""
+    """Tell whether this machine has an established connection with the port at either end.
+
+    A JVM's end of a connection is in tcp6, and the other end in tcp.
+    """
     rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
-    ports = [
-        (int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16)) for row in rows if row[3] == "01"
-    ]  # established
-    return any(port in ends for ends in ports)
+    established = [row for row in rows if row[3] == "01"]
+    return any(int(end.rpartition(":")[2], 16) == port for row in established for end in row[1:3])
 
 
 def test_a_broker_of_another_authority_is_refused_and_told_and_comes_in_with_a_right_certificate(

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has messages as they are printed: each is found in the code of who prints it, and many are made to come."""
+"""Messages on docs/troubleshooting.md: each is in the code of the program that prints it, and tests provoke many of them."""
 
 import functools
 import json
@@ -18,16 +18,17 @@ from compat_tests.apache.brokers import jars
 from compat_tests.docs.log_lines import PACKAGES
 from compat_tests.docs.pages import DOCS, ROOT, headings, parsed
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
+from spark_examples.tests.submitting import JARS as SPARK_JARS
 
 from ottla.server.cli.client.security import read_properties
 
 PAGE = DOCS / "troubleshooting.md"
-SPARK = ROOT / ".cache" / "jars" / "spark_examples"
+
 OWN = ("ottla", "broker")
 WHO = (*OWN, "Java", "librdkafka", "kafka-python", "Spark")
 KNOWN_MIN = 0.6
 LEAST = 10
-"""Characters of a constant part that is looked for; shorter ones are everywhere."""
+"""Fewest characters of a constant part that is looked for; shorter ones would be found anywhere."""
 
 OF_THE_JDK = (
     "PKIX path building failed: sun.security.provider.certpath.SunCertPathBuilderException",
@@ -51,7 +52,7 @@ _EXAMPLES = re.compile(
 
 
 def messages() -> Iterator[tuple[str, str, str]]:
-    """Yield (heading, who prints it, message) of each line of the page's blocks of messages."""
+    """Yield (heading of the entry, program that prints it, message) for each message on the page."""
     heading = ""
     tokens = parsed(PAGE)
     for number, token in enumerate(tokens):
@@ -65,13 +66,13 @@ def messages() -> Iterator[tuple[str, str, str]]:
 
 
 def constant_parts(message: str) -> list[str]:
-    """Split a message at what differs from case to case."""
+    """Return the parts of a message that are the same each time, without the short ones."""
     return [each.strip() for each in _EXAMPLES.split(message) if len(each.strip()) >= LEAST]
 
 
 @functools.cache
 def own_texts() -> str:
-    """The source, with texts of several lines in one, and a line feed for each part that is put in."""
+    """Return Ottla's source: strings that go over several lines are joined, and each placeholder is a line feed."""
     found = [*OF_THE_SYSTEM]
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
@@ -83,7 +84,7 @@ def own_texts() -> str:
 
 @functools.cache
 def texts_of(who: str) -> str:
-    """The texts of a client, among other bytes. Skips the test where the client is not on this machine."""
+    """Return the strings of a client's code, perhaps among other bytes. Skips the test if the client is not on this machine."""
     if who == "Java":
         jar = next(jars("kafka_4", tools=True).glob("kafka-clients-*.jar"))
         with zipfile.ZipFile(jar) as archive:
@@ -97,7 +98,7 @@ def texts_of(who: str) -> str:
         return library.read_bytes().decode("latin-1")
     if who == "kafka-python":
         return "\n".join(path.read_text() for path in Path(kafka.__file__).parent.rglob("*.py")) + _of_python
-    jar = next(SPARK.glob("*/spark-sql-kafka-*.jar"), None)
+    jar = next(SPARK_JARS.glob("*/spark-sql-kafka-*.jar"), None)
     if jar is None:
         pytest.skip("Spark's connector is not on this machine")
     with zipfile.ZipFile(jar) as archive:
@@ -109,7 +110,7 @@ def texts_of(who: str) -> str:
 _of_python = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in certificate chain"
 
 
-def test_the_page_has_some_thirty_entries_and_each_message_says_who_prints_it() -> None:
+def test_the_page_has_thirty_entries_and_each_message_names_its_program() -> None:
     lines = [
         line
         for token in parsed(PAGE)
@@ -123,22 +124,22 @@ def test_the_page_has_some_thirty_entries_and_each_message_says_who_prints_it() 
 
 
 def known_share(message: str, texts: str) -> float:
-    """Return which share of a message, by three words in a row, is in `texts`; a code puts messages together of parts."""
+    """Return the share of the message's runs of three words that `texts` contains. Programs assemble messages, so it may be below 1."""
     words = [piece.split() for part in constant_parts(message) for piece in part.split(": ")]
     runs = [" ".join(each[at : at + 3]) for each in words for at in range(max(1, len(each) - 2))]
     return sum(run in texts for run in runs) / len(runs) if runs else 1
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_messages_are_in_the_code_of_who_prints_them(who: str) -> None:
-    """Clients print what the broker answers, too."""
+def test_messages_are_in_the_code_of_the_program_that_prints_them(who: str) -> None:
+    """A client's message may contain an error message of the broker."""
     texts = own_texts() if who in OWN else own_texts() + texts_of(who)
     asked = [message for _, printer, message in messages() if printer == who]
     assert len(asked) >= 3
     assert {each: share for each in asked if (share := known_share(each, texts)) < KNOWN_MIN} == {}
 
 
-def test_a_message_that_nobody_prints_is_found() -> None:
+def test_a_made_up_message_is_not_taken_as_known() -> None:
     for made_up in ("the broker is tired and will not answer", "port … is busy, so another broker seems to be running"):
         assert known_share(made_up, own_texts()) < KNOWN_MIN
 
@@ -155,7 +156,7 @@ def test_settings_of_clients_on_the_page_can_be_read(tmp_path: Path) -> None:
 
 
 class Trouble:
-    """A broker with a plain listener, one with logins, one with TLS, and one whose address nobody knows."""
+    """A broker with four listeners: a plain one, one with logins, one with TLS, and one whose advertised host does not exist."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -196,7 +197,7 @@ class Trouble:
         return _said(["kcat", "-b", f"127.0.0.1:{port or self.broker.port}", "-m", "1", *words], stdin)
 
     def again(self, **settings: str) -> str:
-        """Start another broker in this one's place, and return what it says."""
+        """Run `ottla start` with these settings beside the broker, and return its output; the start is to fail."""
         own = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}", "log.dirs": str(self.folder / "other")} | settings
         return self._ottla(
             "start", *(word for name, value in own.items() for word in ("--override", f"{name}={value}"))
@@ -309,17 +310,17 @@ NOT_MADE = {
     "untrusted": (
         "kafka-python",
         "broker",
-    ),  # the broker has told another failed handshake of this address within the minute
+    ),  # the broker logs one failed handshake a minute from an address, and an earlier scenario has had it
     "replicas": ("librdkafka",),
     "name": ("librdkafka",),
     "unknown topic": ("kafka-python",),
     "large": ("kafka-python",),
 }
-"""Whose lines of an entry a scenario does not make come. What Java's clients print is made by none."""
+"""Programs whose messages of an entry the scenario does not provoke. No scenario runs a client in Java."""
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_what_the_page_says_is_printed(name: str, trouble: Trouble) -> None:
+def test_programs_print_the_messages_of_the_page(name: str, trouble: Trouble) -> None:
     heading, make = SCENARIOS[name]
     lines = [
         message for at, who, message in messages() if at == heading and who not in ("Java", *NOT_MADE.get(name, ()))

@@ -1,18 +1,18 @@
-// A field that leaves only the blocks with the words typed into it, on pages with many: that of the settings.
+// A search field for long pages, such as that of the settings: it hides the blocks that lack one of the words.
 document.addEventListener("DOMContentLoaded", () => {
   const main = document.querySelector("[role=main]");
   const headings = main ? [...main.querySelectorAll(":scope > h3")] : [];
   if (headings.length < 60) return;
-  const partsOf = (heading, ends) => {
+  const partsOf = (heading) => {
     const parts = [heading];
-    for (let next = heading.nextElementSibling; next && !next.matches(ends); next = next.nextElementSibling) parts.push(next);
+    for (let next = heading.nextElementSibling; next && !next.matches("h2, h3"); next = next.nextElementSibling) parts.push(next);
     return parts;
   };
   const blocks = headings.map((heading) => {
-    const parts = partsOf(heading, "h2, h3");
+    const parts = partsOf(heading);
     return { parts, text: parts.map((each) => each.textContent).join("\n").toLowerCase() };
   });
-  const sections = [...main.querySelectorAll(":scope > h2")].map((heading) => partsOf(heading, "h2, h3"));
+  const sections = [...main.querySelectorAll(":scope > h2")].map(partsOf);
   const form = document.createElement("form");
   form.id = "filter";
   form.setAttribute("role", "search");
