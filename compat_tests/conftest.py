@@ -308,9 +308,9 @@ def kgo() -> str:
 
 @pytest.fixture
 def go_admin(run: Callable[..., str], unique: Callable[[str], str]) -> Callable[..., list[dict[str, str]]]:
-    """Runs clients/go_admin, which `make setup` builds, and returns the result of each step by way of each address.
+    """Return a function that runs a client of clients/go_admin at each address, and returns the results of its steps by their names.
 
-    The addresses are asked side by side, because a client sleeps for some seconds to see its topic go.
+    The clients run at the same time, because each sleeps for some seconds until its topic is deleted. `make setup` builds them.
     """
     command = _need(CACHE / "go_admin" / "go_admin", "kafka-go")
 

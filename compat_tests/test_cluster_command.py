@@ -145,7 +145,7 @@ def test_what_ends_is_told_and_started_again_and_nothing_outlives_the_command(cl
     wait_until(lambda: "has ended (signal 9" in command.said, "the end of a broker is told")
     assert all(exists(pid) for pid in others)
     assert len(command.brokers()) == 2
-    # The line does not go on with the last line of the log, which is the banner's.
+    # Behind the name of the log file comes the command; the last line of the log, part of the banner, is not quoted.
     assert "broker-1.log); `ottla cluster start-broker 1 --data " in command.said
     wait_until(lambda: "under-replicated" in asked(command, "--status"), "the others go on without it")
     assert asked(command, "start-broker", "1") == "broker 1 serves again\n"

@@ -126,20 +126,20 @@ def test_openmetrics_says_the_same(busy):
 def test_the_dashboard_and_the_alerts_find_what_they_ask_for(busy):
     told = {name for name, _ in busy.samples()}
     asked = {name for query in queries() for name in names_in(query)}
-    # Nothing has gone wrong here, no listener has certificates, and only Linux tells of memory.
+    # No request has failed, no listener has certificates, and only on Linux the broker tells its memory.
     absent = {"kafka_network_requestmetrics_errors_total", "ottla_certificate_expiry_timestamp_seconds"} | (
         {"process_resident_memory_bytes"} if os.environ.get("OTTLA_PORTABLE") == "1" else set()
     )
     assert asked - told <= absent
 
 
-def test_records_of_last_year_go_with_a_line_and_the_console_knows_why(busy):
+def test_the_log_and_the_console_tell_why_records_of_last_year_were_removed(busy):
     producer = Producer({"bootstrap.servers": busy.bootstrap})
     last_year = int(time.time() - 365 * 86_400) * 1000
     for number in range(30):
         producer.produce("old", b"x", partition=1, timestamp=last_year + number * 1000)
     assert producer.flush(60) == 0
-    # One batch after the other may come between two looks of retention.
+    # Retention may run between two batches, and logs a line for each run.
     line = re.compile(
         r"INFO \S+ old-1: retention\.ms=604800000 removed (\d+) records?, offsets .*, of (\S+)Z to (\S+)Z"
     )

@@ -33,7 +33,7 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "acls": lambda bootstrap, folder: ["-b", bootstrap],
     "users": lambda bootstrap, folder: ["-b", bootstrap],
     "quotas": lambda bootstrap, folder: ["-b", bootstrap],
-    "tokens": lambda bootstrap, folder: ["--help"],  # a broker gives some to those alone who have logged in
+    "tokens": lambda bootstrap, folder: ["--help"],  # only users that have logged in get delegation tokens
     "configs": lambda bootstrap, folder: ["-b", bootstrap],
     "transactions": lambda bootstrap, folder: ["-b", bootstrap],
     "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
@@ -84,7 +84,7 @@ ACTIONS = (
     "settings log.retention.ms",
     "completion bash --line=ottla",
 )
-"""Command lines with something to print, beside those of ARGUMENTS."""
+"""Command lines that print something, in addition to those of ARGUMENTS."""
 
 USUAL = dict.fromkeys(COMMANDS, 0) | {"check": 1}
 """Exit codes of these command lines: an index is missing in the directory that is checked."""
@@ -100,7 +100,7 @@ def told_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     _done("topics", "create", "told", "-b", process.bootstrap)
     _done("produce", "told", "-b", process.bootstrap, stdin=VALUE.encode())
     _done("groups", "reset", GROUP, "--topic", "told", "--to-earliest", "--execute", "-b", process.bootstrap)
-    # By default a share group would begin behind the record.
+    # By default a share group would begin after the record.
     _done("configs", "group", "sharing", "--set", "share.auto.offset.reset=earliest", "-b", process.bootstrap)
     yield process.bootstrap
     process.stop()
@@ -192,7 +192,7 @@ def test_an_action_whose_output_nobody_gets_ends_in_order(line: str, trouble: st
 
 
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
-def test_a_group_commits_nothing_that_could_not_be_written(trouble: str, told_by: str) -> None:
+def test_consume_commits_no_record_that_it_could_not_write_out(trouble: str, told_by: str) -> None:
     group = f"reader-{trouble}"
     read = [*PROGRAM, "consume", "told", "-e", "-q", "-b", told_by]
     with broken(trouble) as of_stream:

@@ -47,7 +47,7 @@ def test_other_jars_have_other_files(tmp_path: Path) -> None:
     assert shared("broker", tmp_path) == []
 
 
-def test_what_is_there_is_not_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_archives_are_not_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def archive(program: str, folder: Path) -> Path:

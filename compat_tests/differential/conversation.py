@@ -54,7 +54,7 @@ class Topic(NamedTuple):
 ONLY_WITH_SETTING = {f"{api.name}Request": api.older for api in APIS if api.older is not None}
 ONLY_IN_3 = {"ProduceRequest": VersionRange.parse("0-2"), "FetchRequest": VersionRange.parse("0-3")} | ONLY_WITH_SETTING
 OLDER = {"older.api.versions.enable": "true"}
-"""Settings with which Ottla serves the older versions of `APIS`. Kafka passes over a setting that it does not know."""
+"""Settings with which Ottla serves the older versions in `APIS`. Kafka ignores a setting that it does not know."""
 
 # The newest versions that 3.9 knows, where 4 knows newer ones.
 NEWEST_IN_3 = {
@@ -79,8 +79,8 @@ def release_for(subject: type[Message], version: int) -> str:
 
 
 def served_versions(request: type[Message], *, has_older: bool = False) -> VersionRange:
-    """The versions that Ottla serves, with `OLDER` or without."""
-    older = ONLY_WITH_SETTING.get(f"{request.__name__}")
+    """Return the versions that Ottla serves; with `has_older` those that need the setting `OLDER`, too."""
+    older = ONLY_WITH_SETTING.get(request.__name__)
     return request.versions if has_older or older is None else VersionRange(older.last + 1, request.versions.last)
 
 

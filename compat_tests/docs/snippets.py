@@ -64,7 +64,7 @@ class Reader:
         return done.stdout
 
     def serve(self, snippet: Snippet, port: int) -> None:
-        """Its last command is a broker, which has to serve at this port and to end well when it is asked to."""
+        """Run a snippet whose last command is a broker; check that the broker serves at `port` and ends cleanly on a signal."""
         text = re.sub(rf"(:|--port ){PORT}\b", rf"\g<1>{port}", snippet.text)
         log = self.folder / "served.txt"
         with log.open("wb") as output:

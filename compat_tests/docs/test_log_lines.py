@@ -33,7 +33,7 @@ def test_every_warning_and_error_is_on_the_page_and_nothing_else() -> None:
     assert set(on_the_page) - set(logged) == set(), "nobody logs these any more"
 
 
-def test_every_line_about_removed_records_is_on_the_page_and_nothing_else() -> None:
+def test_the_page_has_exactly_the_log_lines_about_removed_records() -> None:
     lines = lines_of(ROOT / "replication/partition/removals.py", ("info",))
     assert {line for heading, line in told() if heading == REMOVED} == {each.message for each in lines}
 

@@ -162,7 +162,7 @@ def test_no_page_is_wider_than_its_window(site: Path, browser) -> None:
             assert seen[1] > 300, page.name
 
 
-def test_settings_are_found_by_words(site: Path, browser) -> None:
+def test_the_search_field_of_the_settings_shows_only_those_with_the_words(site: Path, browser) -> None:
     browser.look()
     browser.open((site / "settings.html").as_uri())
     shown = (
@@ -176,7 +176,7 @@ def test_settings_are_found_by_words(site: Path, browser) -> None:
     assert browser.run(shown) == []
     assert browser.find("#filter output").text.startswith("0 of ")
     browser.run("location.hash = '#logretentionms'")
-    browser.until(lambda: len(browser.run(shown)) > 500, "a link to a setting shows it")
+    browser.until(lambda: len(browser.run(shown)) > 500, "a link to a hidden setting shows all settings again")
 
 
 def test_a_reader_chooses_light_or_dark(site: Path, browser) -> None:
@@ -197,4 +197,4 @@ def test_a_drawing_has_colours_for_dark_pages(drawing: Path) -> None:
     assert dark
     classes = {name for each in (bright, dark) for name in re.findall(r"\.([a-z]+)[ ,{]", each)}
     assert {"way", "head"} <= classes
-    assert re.findall(r'(?:fill|stroke)="#', text) == [], "a colour that is the same on dark pages"
+    assert re.findall(r'(?:fill|stroke)="#', text) == [], "this colour does not change on dark pages"

@@ -54,6 +54,6 @@ def source(postgres: Postgres, partitions: int) -> dict[str, str]:
 
 
 def connect(class_path: str) -> list[str]:
-    """Return the command for a JVM with this class path, up to the class of Kafka Connect."""
+    """Return the command of a JVM with this class path; the class of Kafka Connect is to be appended."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return ["java", *FAST_START, "-Xmx512m", quiet, "-cp", class_path]

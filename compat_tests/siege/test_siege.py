@@ -72,7 +72,7 @@ def test_a_turn_that_waits_for_anything_but_a_processor_is_a_hold(tmp_path: Path
     seen = notes.read()
     assert (seen.count, seen.over) == (1, 1)
     turn = seen.longest
-    # On a busy machine a part of the sleep is somebody else's: the thread is woken late.
+    # On a busy machine the thread wakes late, and the wait for a processor counts as `away_ns`.
     assert turn.held_ns + turn.away_ns >= 99_000_000 and turn.blocked_ns > turn.busy_ns
     notes.clear()
     assert notes.read() == Seen(0, 0, 0, 0, Turn())

@@ -64,7 +64,7 @@ def test_every_worker_tells_of_the_levels_that_one_broker_has(workers, capsys):
 
 @pytest.mark.parametrize("client", ["kafka-go", "sarama", "terraform"])
 def test_clients_in_go_make_and_delete_topics_by_way_of_any_worker(workers, client, go_admin):
-    # At the first port the kernel chooses the worker, and only one of them is the controller.
+    # At the shared port the kernel chooses the worker, and only one worker is the controller.
     told = go_admin(client, workers.bootstrap, *workers.own_addresses)
     assert len(told) == 3
     for steps in told:

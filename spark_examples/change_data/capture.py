@@ -30,7 +30,7 @@ PATIENCE_S, AGAIN_S = 180, 0.5
 
 @contextlib.contextmanager
 def opened(bootstrap: str, folder: Path, max_message_bytes: int) -> Iterator[tuple[Postgres, Connect]]:
-    """Give PostgreSQL and Kafka Connect, which `begin` starts, and close both afterwards. Connect's files are in the folder."""
+    """Yield a PostgreSQL and a Kafka Connect with its files in `folder`, and close both afterwards. `begin` starts them."""
     with contextlib.closing(Postgres()) as database:
         worker = worker_properties(bootstrap, folder)
         connector = connector_properties(database.port, USER, max_message_bytes)

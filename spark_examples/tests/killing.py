@@ -1,4 +1,4 @@
-"""A job of an example in a process of its own, which gets SIGKILL with its JVM in the middle of its work."""
+"""Runs a job of an example in a process of its own, and kills the process and its JVM in the middle of the work."""
 
 import os
 import subprocess
@@ -28,9 +28,9 @@ threading.Thread(target=kill, daemon=True).start()
 
 
 def run_and_kill(example: str, modules: str, job: str, is_time: str, output: Path, **variables: str) -> None:
-    """Run the statements `job`, and kill them as soon as the expression `is_time` is true.
+    """Run the statements `job` in a process, and kill it as soon as the expression `is_time` is true there.
 
-    Both find the example's `modules`, the session of the example flights as `session`, and `output`. AssertionError if the job ends by itself.
+    Both may use the example's `modules`, `session` of the example flights, and `output`. Raises AssertionError if the job ends by itself.
     """
     folder, flights = str(HERE / example), str(HERE / "flights")
     program = PROGRAM.format(

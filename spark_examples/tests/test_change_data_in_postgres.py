@@ -45,7 +45,7 @@ def test_a_change_that_is_too_large_stops_debezium_and_is_not_lost(debezium, top
     capture, bootstrap = example.capture, broker.bootstrap
     with capture.opened(bootstrap, tmp_path / "connect", 262144) as (database, connect):
         capture.begin(database, connect, bootstrap, ["INSERT INTO accounts VALUES (1, 'Ottla', 1);"])
-        # Until the offset of a change is in Connect's file, a restart takes another snapshot, which does not have each change.
+        # Unless the offset of a change is in Connect's file, Connect takes a new snapshot at a restart, and a snapshot lacks earlier changes.
         capture.run_and_wait(database, connect, bootstrap, ["UPDATE accounts SET balance = 1;"])
         offsets = tmp_path / "connect" / "offsets"
         capture.wait_for(

@@ -81,7 +81,8 @@ func saramaBroker(address, topic string) {
 	say("delete", failure(gone.TopicErrorCodes[topic]))
 }
 
-// The versions that sarama takes where none is given, as Burrow asks for offsets and Terraform's provider once made topics.
+// Requests in the versions that sarama takes by default: Burrow asks for offsets in such a version, and old releases of Terraform's
+// provider created topics in one.
 func olderSarama(address, topic string) {
 	broker := sarama.NewBroker(address)
 	must(broker.Open(sarama.NewConfig()))

@@ -233,7 +233,7 @@ def what_the_answer_tells(talk: Talk) -> None:
 
 @scenario(CreateTopicsRequest, versions="0-1", settings=OLDER)
 def older_requests(talk: Talk) -> None:
-    """v0 and v1 of Kafka 3.9, which tools send that name no version."""
+    """Send v0 and v1, as Kafka 3.9 serves them: old tools send them without asking for the broker's versions."""
     one, two, three = (talk.name(each) for each in ("one", "two", "three"))
     ask(talk, new_topic(one, 2), label="a topic")
     show(talk, one, 2)

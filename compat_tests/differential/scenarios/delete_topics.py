@@ -163,7 +163,7 @@ def ids_where_it_is_disabled(talk: Talk) -> None:
 
 @scenario(DeleteTopicsRequest, versions="0", settings=OLDER)
 def older_requests(talk: Talk) -> None:
-    """v0 of Kafka 3.9, which tools send that name no version."""
+    """Send v0, as Kafka 3.9 serves it: old tools send it without asking for the broker's versions."""
     topic = talk.topic()
     ask(talk, delete(topic.name), label="a topic")
     awaits_its_end(talk, topic.name)

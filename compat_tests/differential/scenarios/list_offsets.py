@@ -175,7 +175,7 @@ def times_of_the_append(talk: Talk) -> None:
 
 @scenario(ListOffsetsRequest, versions="0", settings=OLDER)
 def first_offsets_of_segments(talk: Talk) -> None:
-    """v0 tells first offsets of segments, up to as many as are asked for, by the times of their files."""
+    """Ask in v0, which returns at most `max_num_offsets` first offsets of segments, chosen by the modification times of their files."""
     topic = talk.topic(segment_ms="1000")
     empty = talk.topic("empty")
     for time in (1000, 5000, 5500, 9000):  # three segments, of which the second has two records
@@ -198,7 +198,7 @@ def first_offsets_of_segments(talk: Talk) -> None:
 
 @scenario(ListOffsetsRequest, versions="0", settings=OLDER)
 def older_requests(talk: Talk) -> None:
-    """Special timestamps, partitions that are not there, and what is named twice, as v0 has them."""
+    """Ask in v0 for special timestamps, for partitions that do not exist, and for a partition several times."""
     topic, unknown = talk.topic(partitions=2), nowhere(talk)
     fill(talk, topic, [1000, 3000, 2000])
     for timestamp in (-(1 << 63), *SPECIAL_TIMESTAMPS, 0, 2000, 1 << 62):
