@@ -8,7 +8,8 @@ downwards. For consumers the high watermark stands for all that lies beyond it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.replication.log.log_reader import base_offset_of
@@ -19,18 +20,21 @@ if TYPE_CHECKING:
     from ottla.replication.log.segment import Segment
 
 
-def newest_at(segments: Sequence[Segment], timestamp: int) -> int:
+def file_times(segments: Iterable[Segment]) -> list[tuple[int, int]]:
+    """Return each segment's first offset and the time in ms of its file, in a thread. Deleted segments are omitted."""
+    times = []
+    for segment in segments:
+        with suppress(OSError):
+            times.append((segment.base_offset, segment.modified_ms()))
+    return times
+
+
+def newest_at(times: Sequence[tuple[int, int]], timestamp: int) -> int:
     """Return the first offset of the newest segment whose file is not younger than `timestamp`; -1 if there is none.
 
-    It reads one time of each file, so for many segments it belongs in a thread.
+    `times`: result of `file_times`.
     """
-    for segment in reversed(segments):
-        try:
-            if segment.modified_ms() <= timestamp:
-                return segment.base_offset
-        except OSError:  # deleted meanwhile
-            continue
-    return -1
+    return next((base_offset for base_offset, time_ms in reversed(times) if time_ms <= timestamp), -1)
 
 
 def needs_file_times(timestamp: int, now_ms: int) -> bool:

@@ -9,13 +9,12 @@ from there on each partition gets one.
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.replication.partition.segment_offsets import needs_file_times, newest_at, offsets_before
+from ottla.replication.partition.segment_offsets import file_times, needs_file_times, newest_at, offsets_before
 from ottla.server.broker import Broker
 from ottla.server.dispatch.context import RequestContext
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -65,7 +64,7 @@ class _Lookup:
         self._only_from_leader = request.replica_id != DEBUGGING_REPLICA_ID
         self._left = OFFSETS_MAX
         # A request may name one partition many times, and each look at its files takes long.
-        self._newest: dict[tuple[str, int, int], int] = {}
+        self._times: dict[tuple[str, int], list[tuple[int, int]]] = {}
 
     async def answer(self, topic: str, wish: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=ErrorCode.NONE)
@@ -96,9 +95,8 @@ class _Lookup:
     async def _newest_at(self, topic: str, wish: ListOffsetsPartition) -> int | None:
         if not needs_file_times(wish.timestamp, self._broker.now_ms()):
             return None
-        key = (topic, wish.partition_index, wish.timestamp)
-        if key not in self._newest:
-            segments = list(self._log(topic, wish.partition_index)[0].segments)
-            look = partial(newest_at, segments, wish.timestamp)
-            self._newest[key] = await trio.to_thread.run_sync(look, limiter=_looks_in_threads)
-        return self._newest[key]
+        key = (topic, wish.partition_index)
+        if key not in self._times:
+            segments = list(self._log(*key)[0].segments)
+            self._times[key] = await trio.to_thread.run_sync(file_times, segments, limiter=_looks_in_threads)
+        return newest_at(self._times[key], wish.timestamp)

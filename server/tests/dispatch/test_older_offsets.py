@@ -125,7 +125,7 @@ async def test_files_are_looked_at_once_and_in_a_thread(monkeypatch: pytest.Monk
         return original(segment)
 
     monkeypatch.setattr(Segment, "modified_ms", modified_ms)
-    assert await led.ask(*[(500, 1)] * 50) == [(ErrorCode.NONE, [])] * 50
+    assert await led.ask(*[(500 + number, 1) for number in range(50)]) == [(ErrorCode.NONE, [])] * 50
     assert len(looks) == 3 and threading.get_ident() not in looks
 
 
