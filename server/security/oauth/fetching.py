@@ -75,14 +75,6 @@ def _document(answer: Answer) -> bytes:
     return answer.body
 
 
-async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
-    """POST `body`; return the response whatever its status. Raises FailedRead.
-
-    `context`: TLS for https. `headers`: additional headers.
-    """
-    return await exchange(url, context, "POST", headers, body, limits)
-
-
 async def exchange(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:

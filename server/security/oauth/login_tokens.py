@@ -84,14 +84,14 @@ async def _of_server(source: ClientCredentials, context: ssl.SSLContext | None) 
 
 
 async def _asked(source: ClientCredentials, context: ssl.SSLContext | None) -> str:
-    from ottla.server.security.oauth.fetching import TIME_S, FailedRead, Limits, post  # here, as files need no HTTP
+    from ottla.server.security.oauth.fetching import TIME_S, FailedRead, Limits, exchange  # here, as files need no HTTP
 
     limits = Limits(
         connect_s=TIME_S if source.connect_timeout_ms is None else max(source.connect_timeout_ms, 1) / 1000,
         read_s=TIME_S if source.read_timeout_ms is None else max(source.read_timeout_ms, 1) / 1000,
     )
     try:
-        answer = await post(source.url, context, headers_of(source), body_of(source), limits)
+        answer = await exchange(source.url, context, "POST", headers_of(source), body_of(source), limits)
     except FailedRead as failure:
         raise FailedRetrieval(str(failure), is_lasting=False) from None
     except ImportError as error:  # as long as too many files are open
