@@ -281,11 +281,11 @@ class CoordinatorLog(Protocol):
         """Return True if another broker may be the coordinator by now, without this broker's knowledge."""
 
     def partition(self, index: int) -> CoordinatorPartition:
-        """Return a partition for the time in which this broker leads it. Raises KafkaError if it does not."""
+        """Return a partition, to use while this broker leads it. Raises KafkaError if another broker does."""
 
 
 class CoordinatorPartition(Protocol):
-    """Operations on a partition of an internal topic that its coordinator needs."""
+    """Interface of a coordinator to one partition of its internal topic."""
 
     def append(
         self, batch: bytes, now_ms: int, *, transaction_version: int = 0, guard: object | None = None

@@ -468,7 +468,7 @@ def cut_to_high_watermark(following: PartitionFetchState, removals: Removals, *,
 
 @contextmanager
 def reported_cut(removals: Removals, partition: Partition, offset: int, cause: str, now_ms: int) -> Iterator[None]:
-    """Report the records that the block truncates from `offset` on, also if it fails half-way."""
+    """Report the records that the `with` block truncates from `offset` on, even if the block fails half-way."""
     log, begin, end = partition.log, max(offset, partition.log_start_offset), partition.log_end_offset
     removal = Removal()
     removal.add(cause, log, begin, end, is_compacted=log.config.is_compacted)

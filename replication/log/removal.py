@@ -1,7 +1,7 @@
 """Account of the records that leave a log: how many, why, and of which time.
 
-Times come from the headers of two batches and from what the segments know, so that an account costs two small reads. A
-file that cannot be read leaves a time unknown; it never keeps records from being removed.
+Times come from the headers of two batches and from the segments' times in memory. To find a batch in a large segment takes up
+to twenty small reads. A file that cannot be read leaves a time unknown; it never keeps records from being removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Removal:
     """Records that left one log, or several logs of a topic, for the reasons in `causes`.
 
-    `oldest_ms` and `newest_ms` are NO_TIMESTAMP while no time is known. `segments` counts the files that went.
+    `oldest_ms` and `newest_ms` are NO_TIMESTAMP while no time is known. `segments` is the number of deleted segments.
     `has_gaps` is True if a log was compacted: then it held fewer records than offsets.
     """
 
@@ -69,7 +69,7 @@ class Removal:
 
 
 def older(one_ms: int, other_ms: int) -> int:
-    """Return the smaller of two times in ms. A negative one is unknown: then it is the other, or NO_TIMESTAMP."""
+    """Return the smaller of two times in ms, or the only known one. A negative time is unknown; if both are: NO_TIMESTAMP."""
     return max(one_ms, other_ms, NO_TIMESTAMP) if one_ms < 0 or other_ms < 0 else min(one_ms, other_ms)
 
 
@@ -94,7 +94,7 @@ def _header_at(log: LogReader, offset: int) -> BatchHeader | None:
                 found = next(scan_batches(segment.log_file.open(), position, segment.size), None)
                 return None if found is None else found[0]
     except (OSError, KafkaError, CorruptSegment, CorruptIndex):
-        pass  # whoever needs these records hears of it, and nobody does any more
+        pass  # the records are removed all the same, and the time stays unknown
     return None
 
 
@@ -108,9 +108,9 @@ SEGMENTS_ASKED = 100
 
 
 def _known_newest(log: LogReader, first_offset: int, end_offset: int) -> tuple[int, bool]:
-    """Return the largest time of the segments that lie wholly in the range, as far as it is in memory.
+    """Return the largest time in memory of the segments that lie wholly in [first_offset, end_offset).
 
-    Also returns True if the time of the last one is, and the range ends there.
+    The second value is True if the last of these ends at `end_offset` and has its time in memory.
     """
     newest_ms, is_complete, segments = NO_TIMESTAMP, False, log.segments
     begin = max(0, bisect_right(segments, first_offset, key=base_offset_of) - 1)

@@ -325,7 +325,7 @@ class SegmentedLog(DurableLog):
 
 
 class Expired(NamedTuple):
-    """Numbers of a log's oldest segments to delete, in the order of the log."""
+    """Numbers of a log's oldest segments to delete, by reason. Segments of the first reason are the oldest."""
 
     below_start: int
     by_size: int = 0

@@ -487,7 +487,7 @@ class Partition(LocalReplica):
         return look_up(log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search)
 
     def log_of_offsets(self, *, only_from_leader: bool = True) -> PartitionLog:
-        """Return the log for a look at its offsets. Raises KafkaError if this broker may not tell them."""
+        """Return the log, whose offsets a client asks for. Raises KafkaError if this broker cannot answer."""
         log = self._readable_log(NO_LEADER_EPOCH, only_from_leader=only_from_leader)
         log.log_directory.check_online()
         return log

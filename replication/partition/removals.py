@@ -2,10 +2,10 @@
 
 Retention, DeleteRecords, the deletion of a topic and truncations remove records that somebody may look for. Each run of
 one of them makes a line for each log, LINES_PER_RUN at most, and one line for all further logs. DeleteRecords and
-truncations may come many times a minute, so that a log has only one line a minute for them.
+truncations may come many times a minute. For these each log has one line a minute.
 
 The history keeps an event for each cause and hour. It is bounded by EVENTS_PER_TOPIC, and by EVENTS_MAX for all topics:
-then the topic that lost records longest ago loses its oldest event. It ends with the process; the log does not.
+then the topic that lost records longest ago loses its oldest event. A restart of the broker empties it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Removals:
         self._reminders = Reminders(LINES_PER_RUN)
 
     def of_topic(self, topic: str) -> list[RemovalEvent]:
-        """Return the events of a topic, newest first; also of one that was deleted."""
+        """Return the events of a topic, newest first. The topic may be deleted."""
         return list(reversed(self._events.get(topic, ())))
 
     def latest(self, limit: int) -> list[tuple[str, RemovalEvent]]:
@@ -147,7 +147,10 @@ class RemovalRun:
         self._add(topic, removal)
 
     def of_topic(self, topic: str) -> Removal:
-        """Return the account of a topic, for its next log; the topic is reported when another one follows, or at the end."""
+        """Return the account of a topic, to which the caller adds its next log.
+
+        The account is reported when the first log of another topic comes, or when the run ends.
+        """
         if self._whole is None or self._whole[0] != topic:
             self._note_topic()
             self._whole = topic, Removal()
@@ -231,7 +234,7 @@ def _times(removal: Removal) -> str:
 
 
 def utc(time_ms: int) -> str:
-    """Return a time as ISO 8601 in UTC, to the second; a time that no calendar has as its number of milliseconds."""
+    """Return a time in ms as ISO 8601 in UTC, to the second. A time outside the years 1 to 9999 becomes "N ms"."""
     from datetime import UTC, datetime, timedelta  # here, because a start needs none
 
     try:

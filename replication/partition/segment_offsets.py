@@ -1,8 +1,8 @@
 """First offsets of a log's segments by the times of their files, as ListOffsets v0 asks for them.
 
 Kafka's UnifiedLog.legacyFetchOffsetsBefore: the log end counts as one more segment of this moment, unless the last segment is
-empty. Up to so many offsets are told as are asked for, from the newest segment that is not younger than the timestamp, and
-downwards. For consumers the high watermark stands for all that lies beyond it.
+empty. The result has at most the requested number of offsets, in descending order. It begins with the newest segment whose file
+was written at or before the timestamp. Consumers get the high watermark in place of all offsets beyond it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def file_times(segments: Iterable[Segment]) -> list[tuple[int, int]]:
 
 
 def newest_at(times: Sequence[tuple[int, int]], timestamp: int) -> int:
-    """Return the first offset of the newest segment whose file is not younger than `timestamp`; -1 if there is none.
+    """Return the first offset of the newest segment whose file was written at or before `timestamp`; -1 if none was.
 
     `times`: result of `file_times`.
     """
@@ -38,7 +38,7 @@ def newest_at(times: Sequence[tuple[int, int]], timestamp: int) -> int:
 
 
 def needs_file_times(timestamp: int, now_ms: int) -> bool:
-    """Tell whether times of files decide; special timestamps and the future need none."""
+    """Tell whether a look-up needs the times of files. Special timestamps and times in the future do not."""
     return 0 <= timestamp < now_ms
 
 
@@ -48,7 +48,7 @@ def offsets_before(
     """Return up to `count` first offsets, in descending order.
 
     `timestamp`: -1 (latest), -2 (earliest) or a time in ms. `newest`: result of `newest_at`; None: no file times are
-    needed. Offsets beyond `high_watermark` are left out; None: they are not.
+    needed. If offsets lie beyond `high_watermark`, it stands for all of them; None: no limit.
     """
     segments = log.segments
     if newest is not None:

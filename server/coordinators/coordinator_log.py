@@ -1,4 +1,4 @@
-"""An internal topic as its coordinator sees it: the ports of its log and of its partitions over those of this broker."""
+"""Logs of the coordinators: adapters of an internal topic and of its partitions to this broker's partitions."""
 
 from __future__ import annotations
 
