@@ -27,6 +27,11 @@ def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None
         log(text, *arguments)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an "s" unless the number is 1."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class Reminders:
     """Rate limits by name: each name, such as an address, is logged once a minute.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ottla.replication.log.removal import Removal, older
-from ottla.replication.reminders import Reminders, log_with_count
+from ottla.replication.reminders import Reminders, counted, log_with_count
 from ottla.wire.records import NO_TIMESTAMP
 
 logger = logging.getLogger("ottla.replication")
@@ -164,8 +164,7 @@ class RemovalRun:
         if whole is None or not whole[1].records:
             return
         topic, removal = whole
-        logs = f"{removal.logs} {'log' if removal.logs == 1 else 'logs'}"
-        self._tell_records(topic, removal, lambda: f"{logs}, {_times(removal)}")
+        self._tell_records(topic, removal, lambda: f"{counted(removal.logs, 'log')}, {_times(removal)}")
         self._add(topic, removal)
 
     def _tell_records(self, name: str, removal: Removal, about: Callable[[], str]) -> None:
@@ -223,7 +222,7 @@ def _cause(removal: Removal) -> str:
 
 def _records(removal: Removal) -> str:
     few = "at most " if removal.has_gaps else ""
-    return f"{few}{removal.records} {'record' if removal.records == 1 else 'records'}"
+    return few + counted(removal.records, "record")
 
 
 def _times(removal: Removal) -> str:

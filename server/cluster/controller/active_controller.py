@@ -30,6 +30,7 @@ from ottla.replication.controller.decisions import ControlBatch, ControlRequest,
 from ottla.replication.controller.partition_states import Leads, PartitionStates, TopicIds, leads_nothing
 from ottla.replication.controller.topic_planner import TopicPlan
 from ottla.replication.random_ids import random_topic_id
+from ottla.replication.reminders import counted
 from ottla.server.cluster.controller.controller_channel_manager import (
     BrokerChannel,
     ControllerChannelManager,
@@ -212,9 +213,9 @@ class ActiveController:
         count = sum(len(topic.partitions) for topic in self.states.topics.values())
         logger.info(
             "Controller loaded %s, %s and %s in %d ms",
-            _counted(len(self.states.brokers), "broker"),
-            _counted(len(self.states.topics), "topic"),
-            _counted(count, "partition"),
+            counted(len(self.states.brokers), "broker"),
+            counted(len(self.states.topics), "topic"),
+            counted(count, "partition"),
             (trio.current_time() - started) * 1000,
         )
         # 4. One event after the other, each to its end.
@@ -510,7 +511,3 @@ class ActiveController:
             done = [f"{name}-{index}" for name, index in tally.reassigned]
             logger.info("Reassignments of %d partitions are complete: %s", len(done), some_of(done))
             await self._requests.settle_reassignments()
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
