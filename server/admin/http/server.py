@@ -129,9 +129,8 @@ class HttpConnection:
         self._piece_scope = trio.CancelScope()  # of the wait for the next piece of a stream
         self._body_bytes = 0  # of the request that is read or answered, taken of `_bodies`
         self._method = ""  # of the request that is answered, as far as it is known
-        self._has_login = (
-            False  # that request; a browser asks without one first, and is told at once that one is needed
-        )
+        # True if that request has a login. Only then a refusal is delayed: a browser asks without a login first.
+        self._has_login = False
         self._worked_s = 0.0  # with what is read, and not paid for yet
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
