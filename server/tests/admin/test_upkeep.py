@@ -79,6 +79,16 @@ async def test_a_disk_that_hangs_holds_up_no_other_and_takes_one_thread(monkeypa
     assert room.by_path == {"/well": (9, 1), "/hangs": (7, 7)}
 
 
+async def test_a_measurement_that_is_cancelled_before_its_thread_begins_is_repeated() -> None:
+    room = meter_of(directory("/a", lambda path: (9, 1)))
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await room.measure()
+    assert room.by_path == {}
+    await room.measure()
+    assert room.by_path == {"/a": (9, 1)}
+
+
 def test_certificates_are_told_by_listener() -> None:
     tls = listener()
     broker: Any = SimpleNamespace(tls=[tls])

@@ -1,6 +1,6 @@
-"""Metrics that somebody has to act on before something stops: room on the disks, certificates that expire.
+"""Metrics of what runs out and then stops a broker: room on the disks, validity of certificates.
 
-The room is asked of the system by a task and not by a scrape: a disk that hangs must not hold /metrics up.
+A task measures the room, and a scrape only reads the results, because a disk that hangs must not hold /metrics up.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 MEASURED_S = 10.0
-EARLY_S = 0.2  # while nothing is known: the endpoint is there before the log directories are
+EARLY_S = 0.2  # while nothing is known, because the endpoint starts before the log directories are opened
 PATIENCE_S = 5.0
 DIRECTORIES_MAX = 100
 
 
 class Room(NamedTuple):
-    """Bytes of a file system, and of those the ones that this process may still use."""
+    """Size of a file system in bytes, and the bytes that this process may still use."""
 
     total_bytes: int
     free_bytes: int
@@ -51,11 +51,10 @@ class DiskRoom:
                 for directory in self._broker.replicas.log_directories[:DIRECTORIES_MAX]:
                     if not directory.is_online:
                         self.by_path.pop(directory.path, None)
-                    # A thread that a dead disk holds keeps its place, so that no second one joins it.
+                    # While a dead disk holds a thread, no second one joins it.
                     elif directory.path not in self._busy:
-                        self._busy.add(directory.path)
                         nursery.start_soon(self._measure_one, directory)
-        for path in tuple(self._busy):  # a copy, because threads take their own away
+        for path in tuple(self._busy):  # a copy, because each thread removes its own path
             self.by_path.pop(path, None)
 
     async def _measure_one(self, directory: LogDirectory) -> None:
@@ -70,6 +69,8 @@ class DiskRoom:
 
     def _ask(self, directory: LogDirectory) -> Room | None:
         """Ask the system for a directory's room; None if it cannot tell. Runs in a thread."""
+        # Here, because a task that is cancelled before its thread begins would leave the mark for ever.
+        self._busy.add(directory.path)
         try:
             return Room(*directory.storage.space(directory.path))
         except OSError:
