@@ -1,4 +1,4 @@
-"""The system's Chromium without a window, and what tests ask of it. Its driver speaks to it on this machine alone."""
+"""Driver of the system's Chromium without a window, for tests of web pages. Nothing is looked up or downloaded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ARGUMENTS = (
     "--disable-component-update",
     "--disable-default-apps",
 )
-# One question for all elements: to ask for the text of each takes longer than anything else a test does.
+# One request for all elements, because a request for the text of each one would take longer than the rest of a test.
 _MATCHING = """
 const [selector, text] = arguments;
 for (const each of document.querySelectorAll(selector)) {
@@ -45,7 +45,7 @@ return null;
 """
 _SHOWS = "const shown = document.body.innerText; return arguments[0].every((each) => shown.includes(each));"
 _FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex='0']"
-# Notes where the focus goes, among what is seen and can have it, by their numbers in the document.
+# Records which elements get the focus, by their positions among the visible elements that can have it.
 _WATCH_FOCUS = """
 window.focusOrder = [];
 window.focusWatch?.abort();
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 class Accessible(NamedTuple):
-    """A part of the page as a screen reader is told of it."""
+    """Element of the page's accessibility tree, which screen readers read."""
 
     role: str
     name: str
@@ -72,7 +72,7 @@ class Accessible(NamedTuple):
 
 
 class Browser:
-    """One window. Everything is waited for; each wait is long, because the machine may be busy."""
+    """Browser window. Its methods wait for elements and texts up to FAR_S seconds, because the machine may be busy."""
 
     def __init__(self, pictures: Path) -> None:
         options = webdriver.ChromeOptions()
@@ -91,7 +91,7 @@ class Browser:
         self.driver.quit()
 
     def look(self, size: tuple[int, int] = WIDE, scheme: str = "light") -> None:
-        """The size of the window, and whether the user likes it dark."""
+        """Set the size of the window and the preferred colour scheme."""
         width, height = size
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -99,19 +99,19 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
     def open(self, address: str) -> None:
-        """A page as if it were asked for the first time."""
+        """Load a page anew, even if only the fragment of its address differs."""
         self.driver.get("about:blank")
         self.driver.get(address)
 
     def picture(self, name: str) -> bytes:
-        """Keep what is seen as a PNG."""
+        """Save a screenshot as PNG; return its bytes."""
         self._pictures.mkdir(parents=True, exist_ok=True)
         data = bytes(self.driver.get_screenshot_as_png())
         (self._pictures / f"{name}.png").write_bytes(data)
         return data
 
     def until(self, probe: Callable[[], T], what: str) -> T:
-        """The probe's first true answer; an element that was just replaced is looked for again."""
+        """Call `probe` until it returns something true, and return that. Elements that were just replaced are searched again."""
         deadline = time.monotonic() + FAR_S
         while True:
             try:
@@ -125,7 +125,7 @@ class Browser:
 
     @property
     def text(self) -> str:
-        """All that is seen of the view."""
+        """Visible text of the page."""
         return str(self.driver.execute_script("return document.body.innerText"))
 
     def see(self, *texts: str) -> None:
@@ -135,7 +135,7 @@ class Browser:
         return self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, selector), selector)
 
     def click(self, selector: str, text: str | None = None) -> None:
-        """Click the first such element that has this text."""
+        """Click the first visible element that matches `selector` and has this text."""
 
         def clicked() -> bool:
             found = self.run(_MATCHING, selector, text)
@@ -146,7 +146,7 @@ class Browser:
         self.until(clicked, f"{selector} {text or ''} can be clicked")
 
     def quiet(self) -> None:
-        """Wait until the page has looked the same for half a second, or for three seconds: some pages never do."""
+        """Wait until the text has not changed for half a second; at most three seconds, because some pages always change."""
         seen = [self.text]
         while len(seen) < 60 and not (len(seen) > 10 and len(set(seen[-10:])) == 1):
             time.sleep(0.05)
@@ -161,7 +161,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def accessible(self) -> list[Accessible]:
-        """What a screen reader is told of the page, in its order."""
+        """Return the accessibility tree in reading order."""
         nodes = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         by_id = {each["nodeId"]: each for each in nodes}
         found, left = [], [nodes[0]["nodeId"]]
@@ -176,11 +176,11 @@ class Browser:
         return found
 
     def focus_order(self, steps_max: int) -> tuple[list[int], int]:
-        """Where Tab leads from the first control on, by the numbers of what can be focused; how many presses that were."""
+        """Press Tab from the first control on; return the positions of the focused controls, and the number of presses."""
         steps = min(steps_max, int(self.run(_WATCH_FOCUS, _FOCUSABLE)) - 1)
         self.driver.switch_to.active_element.send_keys(Keys.TAB * steps)
         return [int(each) for each in self.run("return window.focusOrder")], steps
 
     def complaints(self) -> list[str]:
-        """What the browser has logged since it was last asked: errors of scripts, and what the policy forbade."""
+        """Return the errors that the browser has logged since the last call: of scripts and of the security policy."""
         return [json.dumps(each) for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]

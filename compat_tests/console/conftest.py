@@ -1,4 +1,4 @@
-"""A window of Chromium for the tests of a module, which keeps pictures in OTTLA_SCREENSHOTS, or in a temporary folder."""
+"""Fixtures for tests in Chromium. Screenshots go to the folder OTTLA_SCREENSHOTS, or to a temporary one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def opening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Browser]]:
-    """A browser that opens while the broker starts."""
+    """Open a browser in a thread, so that the broker can start meanwhile."""
     pictures = Path(os.environ.get("OTTLA_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
     with ThreadPoolExecutor(1) as pool:
         from compat_tests.console.browser import Browser

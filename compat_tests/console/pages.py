@@ -1,4 +1,4 @@
-"""What tests of several pages do."""
+"""Helpers that several tests of pages share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def produce(broker: OttlaProcess, topic: str, *values: str | bytes, **more: obje
 
 
 def agree(browser: Browser) -> str:
-    """Say yes to the page's question; return the question."""
+    """Confirm the page's question, and return its text."""
     alert = browser.until(lambda: browser.driver.switch_to.alert, "the page asks")
     text = str(alert.text)
     alert.accept()

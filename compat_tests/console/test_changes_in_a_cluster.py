@@ -27,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory: Path = tmp_path_factory.mktemp("cluster")
     each = [{}, {"http.console.principal": "User:console"}, {}]
     with Cluster(directory, (OttlaProcess,) * 3, SETTINGS, each=each, is_served=True) as cluster:
-        # Others than the controller are to be asked, of both kinds.
+        # Broker 1 is the one with a principal; it must not be the controller.
         if asked(cluster.brokers[0], "overview")["controllerId"] == 1:
             cluster.brokers[1].stop()
             cluster.brokers[1].restart()
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def asked(broker: BrokerProcess, path: str, body: Any = None) -> Any:
-    """The answer of a broker's console; the text of a refusal."""
+    """Send a request to a broker's console; return the answer, or the text of a refusal."""
     address, token = re.findall(r"console +(http://[^/]+)/#token=(\S+)", broker.log)[-1]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
@@ -61,7 +61,7 @@ def test_each_broker_has_changes_carried_out_by_the_controller(cluster: Cluster)
     assert "AUTHORIZATION_FAILED" in asked(with_some, "create-topic", {"name": "made.1", "partitions": 2})
     for operation in ("create", "alter", "delete", "describe"):
         assert asked(with_all_rights, "add-acl", rule(operation))["done"] == "The rule is added."
-    # The other broker hears of the rules by and by.
+    # The rules reach the other broker with some delay.
     wait_until(
         lambda: "done" in asked(with_some, "create-topic", {"name": "made.1", "partitions": 2}),
         "the topic is created",
@@ -75,7 +75,7 @@ def test_each_broker_has_changes_carried_out_by_the_controller(cluster: Cluster)
         told = asked(broker, "trim-topic", {"name": topic})
         assert "Other brokers lead partitions" in told and "ottla topics trim" in told
         assert "done" in asked(broker, "delete-topic", {"name": topic})
-    # Users and quotas concern the cluster, to which the rules say nothing.
+    # Users belong to the cluster, and no rule allows changes of the cluster.
     user = {"name": "u", "mechanism": "SCRAM-SHA-256", "password": "p"}
     assert "CLUSTER_AUTHORIZATION_FAILED" in asked(with_some, "set-user", user)
     assert asked(with_all_rights, "set-user", user)["done"] == "User u is added."

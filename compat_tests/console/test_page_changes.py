@@ -1,4 +1,4 @@
-"""Changes by the console in Chromium: each asks first, and tells the command that does the same."""
+"""Changes by the console in Chromium: the page asks for confirmation, and then shows the equivalent command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_topic_is_created_changed_and_deleted(browser: Browser, console: str, 
     browser.fill("#topic-partitions", "2")
     browser.fill("#topic-configs", "retention.ms=60000")
     browser.click("button", "Create")
-    browser.until(lambda: browser.driver.switch_to.alert, "it asks").dismiss()
+    browser.until(lambda: browser.driver.switch_to.alert, "the page asks").dismiss()
     browser.click("button", "Create")
     assert agree(browser) == "Create the topic made.here?"
     where = f"-b {broker.bootstrap}"
@@ -58,18 +58,18 @@ def test_a_topic_is_created_changed_and_deleted(browser: Browser, console: str, 
     assert "all records of made.here" in agree(browser)
     browser.see("begin now: 0 at 2", f"ottla topics trim made.here --to-latest {where}")
     browser.click("#done button", "Close")
-    browser.until(lambda: "by a command" not in browser.text, "it is closed")
+    browser.until(lambda: "by a command" not in browser.text, "the message is closed")
     browser.fill("#trim-partition", "7")
     browser.click("button", "Delete records")
     agree(browser)
     browser.see("UNKNOWN_TOPIC_OR_PARTITION")
-    # What the page asks by itself does not take the refusal away.
+    # The refusal stays while the page polls the broker.
     looks = "return performance.getEntriesByType('resource').filter((each) => each.name.includes('/api/topic?')).length"
     before = browser.run(looks)
-    browser.until(lambda: browser.run(looks) > before + 1, "it looks again")
+    browser.until(lambda: browser.run(looks) > before + 1, "the page polls again")
     browser.see("UNKNOWN_TOPIC_OR_PARTITION")
     browser.click("#notice button", "Close")
-    browser.until(lambda: "UNKNOWN_TOPIC" not in browser.text, "it is closed")
+    browser.until(lambda: "UNKNOWN_TOPIC" not in browser.text, "the message is closed")
     assert all("404" in each for each in browser.complaints())  # the refusal
     browser.click("button", "Delete this topic")
     assert "with all its records" in agree(browser)
@@ -112,7 +112,9 @@ def test_a_user_logs_in_and_has_the_rights_that_the_rules_give(browser: Browser,
     browser.fill("#user", "al\u00efce")
     browser.fill("#token", "wrong")
     browser.click("button", "Open")
-    browser.until(lambda: browser.run("return document.querySelector('#token')?.value === ''"), "it asks again")
+    browser.until(
+        lambda: browser.run("return document.querySelector('#token')?.value === ''"), "the form is shown again"
+    )
     browser.fill("#user", "al\u00efce")
     browser.fill("#token", "a secret")
     browser.click("button", "Open")

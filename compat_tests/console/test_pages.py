@@ -98,7 +98,7 @@ def test_brokers(browser: Browser, console: str) -> None:
     browser.picture("brokers")
 
 
-# Answers with an hour of figures: a wave with a gap, nothing, one value, zeros, and disks.
+# Replaces the answer to /api/history by figures of one hour: waves with a gap, no values, one value, zeros, and a disk.
 HOUR = """
 const ask = window.fetch;
 const wave = (high) => Array.from({ length: 360 }, (_, index) => (index > 200 && index < 230 ? null : Math.round(high * (1 + Math.sin(index / 20)) / 2)));
@@ -270,7 +270,7 @@ def test_records_of_all_partitions_come_newest_first_and_filtered(
     assert browser.run("return document.querySelector('#in-key').value") == "k2"
 
 
-# Three partitions whose records come in turns, and a broker that answers at most 40 records a question.
+# Merges three partitions with interleaved timestamps; the simulated broker answers with at most 40 records at a time.
 MERGED = """
 const done = arguments[0];
 import("/console/merge.js").then(async ({ Merge }) => {
@@ -308,7 +308,7 @@ def test_records_of_partitions_are_merged_by_their_times_and_within_a_number_of_
     assert found["partly"] == [80, 2, False, 220, True]
 
 
-# What the page wants to save, and what it copies, instead of a file and the clipboard.
+# Puts the names and contents of downloads, and copied texts, into window.saved instead of files and the clipboard.
 CATCH = """
 window.saved = [];
 URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved.push(text)); return "blob:" + location.origin + "/none"; };
@@ -326,7 +326,7 @@ def test_records_are_copied_and_saved_as_json_and_csv(browser: Browser, console:
     browser.see("4 records, the newest first")
     browser.run(CATCH)
     browser.click("button", "Download JSON")
-    browser.until(lambda: browser.run("return window.saved.length") == 2, "it is saved")
+    browser.until(lambda: browser.run("return window.saved.length") == 2, "name and content are saved")
     name, text = browser.run("return window.saved.splice(0).sort()")[::-1]
     if name != "saved.json":
         name, text = text, name
@@ -335,7 +335,7 @@ def test_records_are_copied_and_saved_as_json_and_csv(browser: Browser, console:
     assert saved[3]["value"] == {"number": 12345678901234567890} and saved[3]["headers"] == [["a", "1"], ["b", None]]
     assert (saved[1]["key"], saved[1]["value"] == "long, " * 1000, saved[0]["valueForm"]) == ('a "key"', True, "hex")
     browser.click("button", "Download CSV")
-    browser.until(lambda: browser.run("return window.saved.length") == 2, "it is saved")
+    browser.until(lambda: browser.run("return window.saved.length") == 2, "name and content are saved")
     [text] = [each for each in browser.run("return window.saved.splice(0)") if each != "saved.csv"]
     rows = list(csv.reader(text.splitlines()))
     assert rows[0] == ["partition", "offset", "timestamp", "key", "value", "headers"]
@@ -453,7 +453,7 @@ def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, consol
     browser.fill("[id='set-retention.ms']", "soon")
     browser.click("details[open] button", "Set")
     agree(browser)
-    browser.until(lambda: "retention.ms" in browser.find("#notice").text, "the broker's refusal is told")
+    browser.until(lambda: "retention.ms" in browser.find("#notice").text, "the page shows the broker's refusal")
     browser.fill("[id='set-retention.ms']", "123456")
     browser.click("details[open] button", "Set")
     assert agree(browser) == "Set retention.ms to “123456”?"
@@ -482,7 +482,7 @@ COMMITTED = {
     "Delivery semantics": ("At most once", "their successors would begin at"),
     "Guarantees": ("min.insync.replicas", "Each partition is on one broker"),
 }
-"""Words of the Learn tab about what a group has read, and what is seen with each."""
+"""Lessons of the Learn tab about committed offsets, with texts that each of them shows."""
 
 
 def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Browser, console: str) -> None:
@@ -536,7 +536,7 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
     browser.see("Start a small load")
 
 
-# Answers with a topic whose high watermarks are older than the records that are asked for after it.
+# Lowers the high watermarks in answers about topics, as if records had been written between this answer and the next.
 STALE = """
 const ask = window.fetch;
 window.fetch = async (address, options) => {
@@ -570,7 +570,7 @@ const place = document.querySelector(arguments[0]).getBoundingClientRect();
 return place.left >= 0 && place.right <= innerWidth && place.top >= 0 && place.bottom <= innerHeight;
 """
 LONG = "eu.west.production.payments.authorisation.settled-transactions.v2"
-# How many lines each piece of the name takes, which has no place to break.
+# Returns the number of lines that each piece of a name takes; a piece has no place to break.
 PIECES = """
 const link = [...document.querySelectorAll("tbody th a")].find((each) => each.textContent === arguments[0]);
 return [...link.childNodes].filter((each) => each.nodeType === Node.TEXT_NODE).map((each) => {
@@ -612,7 +612,7 @@ def test_a_wrong_address_says_so(browser: Browser, console: str, address: str) -
     browser.see("orders")
 
 
-# A list is drawn again: what was scrolled or open there stays so, and nothing is drawn while text in it is selected.
+# Draws a list again. What was scrolled or open stays so, and no change is reported while text in the list is selected.
 REDRAWN = """
 const done = arguments[0];
 import("/console/dom.js").then(({ age, changes, h, refill }) => {
@@ -665,7 +665,7 @@ HEADER = [
         "Learn",
     )
 ]
-# The heading, the name of the view, and what can be used in it, in its order, by role and name. Others may stand between.
+# Heading, name and controls (role, name) of each view. The controls are in order; others may stand between them.
 VIEWS = {
     "topics": ("Topics", "Topics", [("searchbox", "Name contains"), ("checkbox", "Internal topics"), ("DisclosureTriangle", "Create a topic"), ("region", "Topics"), ("link", "busy")]),
     "topic/busy": (
@@ -801,7 +801,7 @@ def check_layout(browser: Browser) -> None:
 
 
 def check_tree(tree: list[Accessible], heading: str, name: str, controls: list[tuple[str, str]]) -> None:
-    """What a screen reader is told: landmarks, headings in their order, live regions, and a name for all that can be used."""
+    """Check what a screen reader gets: landmarks, headings in order, live regions, and a name for each control."""
     roles = [each.role for each in tree]
     for landmark in ("banner", "main", "contentinfo"):
         assert roles.count(landmark) == 1
@@ -815,7 +815,7 @@ def check_tree(tree: list[Accessible], heading: str, name: str, controls: list[t
     focusable = [(each.role, each.name) for each in tree if each.more.get("focusable") and each.role not in NO_CONTROLS]
     assert [each for each in focusable if not each[1]] == []
     assert focusable[: len(HEADER)] == HEADER
-    # Each is found behind the one before it.
+    # Each control is found after the one before it.
     left = iter(focusable[len(HEADER) :])
     assert [each for each in controls if each not in left] == []
     assert all(each.name for each in tree if each.role in ("table", "image", "navigation", "log", "region"))
@@ -850,7 +850,8 @@ def test_transactions_and_the_producers_of_a_partition(browser: Browser, console
     browser.open(f"{console}#/transactions")
     browser.see("till <b>", "Ongoing", "busy 1", "Open for")
     browser.until(
-        lambda: re.match(r"\d+ (s|min|h)\b", browser.find("td[data-label='Open for']").text), "its age is told"
+        lambda: re.match(r"\d+ (s|min|h)\b", browser.find("td[data-label='Open for']").text),
+        "the transaction has an age",
     )
     browser.picture("transactions")
     browser.open(f"{console}#/topic/busy")
@@ -858,7 +859,10 @@ def test_transactions_and_the_producers_of_a_partition(browser: Browser, console
     browser.see("Producers of busy 1", "Open since offset")
     browser.open(f"{console}#/transactions")
     browser.fill("#contains", "TILL")
-    browser.until(lambda: browser.find("main [role=status]").get_property("textContent") == "1 id listed", "it is told")
+    browser.until(
+        lambda: browser.find("main [role=status]").get_property("textContent") == "1 id listed",
+        "the number of ids is announced",
+    )
     browser.fill("#contains", "no such id")
     browser.see("No such transactional id")
     browser.fill("#contains", "")
@@ -890,13 +894,13 @@ def test_a_schema_is_checked_registered_and_deleted(browser: Browser, console: s
     browser.click("button", "Set")
     browser.until(lambda: "BACKWARD (of all subjects)" not in browser.text, "the subject has a level of its own")
     browser.click("button", "Delete version 2")
-    browser.driver.switch_to.alert.accept()
+    agree(browser)
     browser.see("bills-value", "Register a schema")
     browser.click("main a", "bills-value")
     browser.see("Version 1 · id 5 · AVRO")
 
 
-# Holds back the answer to a question with this parameter, as a slow network would.
+# Delays the answer to a request with this parameter until `release` is called, as a slow network would.
 HOLD = """
 const [parameter] = arguments, ask = window.fetch;
 window.fetch = async (address, options) => {
@@ -909,7 +913,7 @@ window.fetch = async (address, options) => {
   });
 };
 """
-# Lets it go, and comes back when another answer has been read, which was asked for later.
+# Delivers the delayed answer, and waits for the answer to a later request: by then the page has had time to show it.
 RELEASE = (
     "const done = arguments[0]; window.release(); fetch('/').then((each) => each.text()).then(() => setTimeout(done));"
 )
@@ -926,7 +930,7 @@ def test_an_older_answer_does_not_replace_a_newer_one(
     browser.see(found)
     browser.run(HOLD, f"{field}={found}")
     browser.fill(f"#{field}", found)
-    browser.until(lambda: browser.run("return !!window.release"), "the answer is there, and held back")
+    browser.until(lambda: browser.run("return !!window.release"), "the delayed answer has arrived")
     browser.fill(f"#{field}", "none")
     browser.see(nothing, "“none”")
     browser.driver.execute_async_script(RELEASE)
