@@ -1,4 +1,4 @@
-// What the page asks of the broker. The token comes in the fragment of the address, which no server and no other site is told.
+// Requests to the broker. The token comes in the fragment of the address, which a browser sends to no server.
 
 const KEPT = "ottla-token";
 let writeToken = "";
@@ -21,7 +21,7 @@ export const keepLogin = (user, password) => keep("Basic " + btoa(String.fromCha
 export function forget() { writeToken = ""; sessionStorage.removeItem(KEPT); }
 export function takeWriteToken(token) { writeToken = token ? "Bearer " + token : ""; }
 
-// What the broker itself has told comes first: a link from elsewhere may have brought another token.
+// The token that the broker has sent comes first, because a link from elsewhere may have brought another one.
 function headers() {
   const header = writeToken || sessionStorage.getItem(KEPT);
   return header ? { Authorization: header } : {};
@@ -48,7 +48,7 @@ export async function get(name, parameters = {}, signal = undefined) {
   return (await answered(fetch(address(name, parameters), { headers: headers(), signal }))).json();
 }
 
-// Signals for the questions of a view. The next signal, or the end of the view, aborts the one before: no older answer comes after a newer one.
+// Makes signals for the requests of a view. The next signal, or the end of the view, aborts the one before, so that no older answer comes after a newer one.
 export function replacing(ended) {
   let running = new AbortController();
   ended.addEventListener("abort", () => running.abort());

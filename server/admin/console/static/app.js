@@ -1,4 +1,4 @@
-// Where the page begins: the tabs, the view that the address names, and what is told on every tab.
+// Start of the page: the tabs, the view that the address names, and the state of the cluster that every tab shows.
 
 import { forget, get, keepLogin, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
 import { empty, every, h, many, refill } from "./dom.js";
@@ -23,7 +23,7 @@ const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();
 
-// What went wrong when somebody did something, which stays until the next thing is done; and when the page asked by itself.
+// Problems to show: of the last action, until the next action, and of the requests that the page repeats.
 const problems = { action: "", poll: "" };
 
 function tell(kind, problem) {
@@ -34,7 +34,7 @@ function tell(kind, problem) {
   refill(notice, text && [text, " ", h("button", { type: "button", class: "plain", onclick: () => { tell("action", ""); tell("poll", ""); } }, "Close")]);
 }
 
-// Does some work, and tells what went wrong. `missing` is called if the broker does not have what the address names.
+// Does some work, and shows its problem if there is one. `missing` is called if the broker does not have what the address names.
 async function tried(work, { kind = "action", missing = null } = {}) {
   try {
     await work();

@@ -1,4 +1,4 @@
-// Changes: asked about before, and told afterwards with the command that does the same.
+// Changes: a question before each one, and afterwards a message with the command that does the same.
 
 import { post } from "./api.js";
 import { h, refill } from "./dom.js";
@@ -19,5 +19,5 @@ export async function change(view, name, body, question, then = null) {
   });
 }
 
-// Whoever goes on to another view has read it; a change may lead to one itself.
+// Removes the message when another view is opened. It stays if the change itself has just opened that view.
 export function forgetChange() { if (Date.now() - toldAt > SHOWN_MS) refill(place); }

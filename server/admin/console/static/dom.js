@@ -22,7 +22,7 @@ function apply(element, props) {
   }
 }
 
-// Puts new children into an element. Who had the focus, was open or was scrolled sideways and has the same data-key now stays so.
+// Replaces the children of an element. Those with the same data-key as before stay focused, open and scrolled sideways.
 export function refill(element, ...children) {
   const active = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   const kept = [...element.querySelectorAll("[data-key]")].filter((each) => each.scrollLeft || each.open).map((each) => [each.dataset.key, each.scrollLeft, each.open]);
@@ -37,7 +37,7 @@ export function refill(element, ...children) {
   byKey.get(active)?.focus({ preventScroll: true });
 }
 
-// Tells whether an answer differs from the one that `element` shows. While somebody selects text there, no answer does.
+// Makes a function that tells whether an answer differs from the last one. While text in `element` is selected, it says no.
 export function changes(element) {
   let before = "";
   return (answer) => {
@@ -51,7 +51,7 @@ export function changes(element) {
 // A name that breaks behind its dots, dashes and underscores, if it has to break.
 export const dotted = (name) => name.split(/(?<=[._-])(?=[^._-])/).flatMap((each, index) => (index ? [h("wbr"), each] : [each]));
 
-// Calls `work` now and again, until the signal ends it; a page that nobody sees asks nothing.
+// Calls `work` at once and then periodically, until the signal aborts. While the page is hidden, it calls nothing.
 export async function every(milliseconds, signal, work) {
   while (!signal.aborted) {
     if (!document.hidden) await work();
@@ -66,7 +66,7 @@ const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200
 
 const NAMES = "NUL SOH STX ETX EOT ENQ ACK BEL BS HT LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US".split(" ");
 
-// Text as nodes in which characters are seen that would be unseen, or would turn the text around.
+// Makes nodes of a text. Characters that are invisible, or change the direction of text, are replaced by their names.
 export function visible(text) {
   const nodes = [];
   let end = 0;
@@ -145,10 +145,10 @@ export function turns(pages, next, more, turned) {
   return h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn(more, next, () => pages.push(next)));
 }
 
-// For who hears the name of a control without what stands around it.
+// Names an element for screen readers, which may read it without the text around it.
 export function named(element, name) { element.setAttribute("aria-label", name); return element; }
 
-// What a search found, for who does not see the list change.
+// Makes a status line for screen readers alone, such as for the number of items that a search found.
 export const unseenStatus = () => h("p", { class: "unseen", role: "status" });
 
 export const link = (text, ...path) => h("a", { href: "#/" + path.map(encodeURIComponent).join("/"), "data-key": path.join("/"), "aria-label": text }, dotted(text));

@@ -12,7 +12,7 @@ export class Merge {
 
   get isDone() { return this.parts.every((each) => !each.found.length && each.from >= each.until); }
 
-  // The next records. `told` is called after each question; none is asked after `questions` of them, whatever is found by then.
+  // Returns the next records, fewer than `count` after `questions` questions. After each question it calls `told` with the number found.
   async next(count, questions, told = () => {}) {
     const page = [];
     const end = this.questions + questions;
@@ -33,7 +33,7 @@ export class Merge {
 
   questions = 0;
 
-  // Looks into one partition: forward from its first offset, or into some of the last ones before those that were looked at.
+  // Reads from one partition: forward from its first unread offset or, if the newest come first, its last unread offsets.
   async look(part) {
     part.looks += 1;
     let at = this.isNewestFirst ? Math.max(part.from, part.until - part.step) : part.from;

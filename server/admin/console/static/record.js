@@ -11,7 +11,7 @@ export const FORMS = [["auto", "text or JSON"], "hex"];
 const ends = (record) => `The transaction ends here: ${record.marker}.`;
 const broken = (record) => `Offsets ${count(record.offset)} to ${count(record.batch.last)}, ${bytes(record.batch.size)}, cannot be shown: ${record.batch.reason}.`;
 
-// A line of a list. With several partitions it says of which it is.
+// A line of a list. `withPartition`: it begins with the number of the partition.
 export function recordLine(topic, record, withPartition) {
   const { partition, offset } = record;
   const place = named(link(count(offset), "record", topic, String(partition), String(offset)), `Partition ${partition}, offset ${offset}`);

@@ -64,7 +64,7 @@ class Pages {
     return { contains: contains.value, key: key.value, value: value.value, header: header.value, since: milliseconds(since), before: milliseconds(before) };
   }
 
-  // The address says what is asked for, so that it can be sent to somebody.
+  // Puts the search into the address, so that it can be sent to somebody.
   keepAddress() {
     const { partition, ...others } = this.controls, usual = { from: "latest", form: "auto" };
     const chosen = Object.entries(others).filter(([name, { value, parentElement }]) => value !== (usual[name] ?? "") && !parentElement.hidden).map(([name, { value }]) => [name, value]);
@@ -135,7 +135,7 @@ class Pages {
     return empty("No record from here on", h("p", {}, "The partitions end before it."));
   }
 
-  // Does something with the records that are shown, whose keys and values are whole then, as far as one answer may have them.
+  // Calls `act` with the shown records. Cut keys and values are fetched before, whole or as long as one answer may be.
   taken(act) {
     return this.view.tried(async () => {
       const records = [];

@@ -23,7 +23,7 @@ function removalTable(removals, withTopic = false) {
     (each.hasGaps ? "at most " : "") + count(each.records), count(each.logs), ages(each)]));
 }
 
-// The section of a topic's view; nothing where nothing was removed.
+// The section of a topic's view; null if nothing was removed.
 export function removalsOf(removals) {
   if (!removals.length) return null;
   return [h("h2", {}, "Removed records"),
