@@ -1,7 +1,7 @@
 """Rules of the authorizer (ACLs), users of SCRAM, and quotas in the console: lists of them, and changes with `http.console.write`.
 
-A rule's parts have the words of `ottla acls`: topic, prefixed, allow, describe-configs. A password that is set is salted here, and goes no
-further.
+The parts of a rule are spelled as by `ottla acls`: topic, prefixed, allow, describe-configs. A new password is salted here, and only the
+result is passed on.
 """
 
 from __future__ import annotations

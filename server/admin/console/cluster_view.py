@@ -34,7 +34,7 @@ class ClusterView:
     async def overview(self, request: Request) -> dict[str, Any]:
         """Return the cluster's state, which every tab shows, and the actions that the page may offer."""
         cluster = self._broker.cluster
-        # Who had to log in has what a change needs already, and a user may not have the token.
+        # A page that needed a token or login sends it with changes, too. Users must not get the token, which has all rights.
         write = {"writeToken": self._access.token} if self._access.may_write and self._access.is_open else {}
         return {
             "version": __version__,

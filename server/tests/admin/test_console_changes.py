@@ -322,7 +322,7 @@ WRONG = ([], {}, -1, 1.5, True, 1 << 40, "\ud800", "x" * 40_000, [None], {"a": N
 async def test_a_body_of_other_types_is_refused_in_one_line(broker: Broker, name: str) -> None:
     right = BODIES[name]
     bodies: list[Any] = [[], None, {}, *({**right, key: wrong} for key in right for wrong in WRONG)]
-    # What is left out, or is of a type that is taken, may be taken: an empty table of settings, a group or topic of any name.
+    # Some of these values are valid, such as an empty table of settings, or any text as the name of a group or topic.
     for body in bodies:
         answer = await ask(broker, f"/api/{name}", body="" if body is None else body, token=TOKEN)
         assert answer.status in (200, 400, 404, 409), (body, answer)
@@ -384,8 +384,8 @@ async def test_rules_see_the_address_of_a_user(tmp_path: Path) -> None:
 CLUSTER_RULE = RULE | {"resource": "cluster", "operation": "alter", "host": "*"}
 
 
-async def test_what_is_no_request_of_kafka_needs_the_right_to_alter_the_cluster(tmp_path: Path) -> None:
-    """Schemas and the load of the Learn tab are changed with the broker's own rights, which no user has without a rule."""
+async def test_changes_that_are_no_requests_of_kafka_need_the_right_to_alter_the_cluster(tmp_path: Path) -> None:
+    """The broker changes schemas and the load of the Learn tab with rights of its own, so the user needs a rule for that."""
     more = MORE | AUTHORIZED | {"http_console_users": "alice:a:secret"}
     bodies = {
         "load": {"action": "stop"},

@@ -27,7 +27,7 @@ from ottla.wire.records import Record
 
 
 class Counting:
-    """A broker that counts, on virtual time."""
+    """Simulated broker with counters, on virtual time."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -158,7 +158,7 @@ def test_a_ring_has_the_last_values_in_their_order(values: list[float]) -> None:
     assert ring.values() == [None] * (POINTS - len(expected)) + expected
 
 
-async def test_the_console_is_told_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_console_answers_with_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "STEP_S", 0.05)
     async with running(tmp_path) as broker:
         await make_topic(broker, "orders")

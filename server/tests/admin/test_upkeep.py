@@ -34,7 +34,7 @@ def refused(path: str) -> tuple[int, int]:
     raise OSError("no such disk")
 
 
-async def test_each_disk_tells_its_room_and_those_that_cannot_are_left_out() -> None:
+async def test_each_disk_has_its_room_and_disks_without_an_answer_are_left_out() -> None:
     room = meter_of(
         directory("/b", lambda path: (100, 40)),
         directory("/a", lambda path: (9, 0)),
@@ -47,7 +47,7 @@ async def test_each_disk_tells_its_room_and_those_that_cannot_are_left_out() -> 
     assert values(found["ottla_log_directory_free_bytes"]) == {("/a",): 0, ("/b",): 40}
 
 
-async def test_a_disk_that_fails_later_is_told_no_more() -> None:
+async def test_a_disk_that_fails_later_is_left_out_from_then_on() -> None:
     disk = directory("/a", lambda path: (9, 1))
     room = meter_of(disk)
     await room.measure()
@@ -89,7 +89,7 @@ async def test_a_measurement_that_is_cancelled_before_its_thread_begins_is_repea
     assert room.by_path == {"/a": (9, 1)}
 
 
-def test_certificates_are_told_by_listener() -> None:
+def test_each_listener_with_a_certificate_has_its_expiry() -> None:
     tls = listener()
     broker: Any = SimpleNamespace(tls=[tls])
     found = both(lambda exposition: certificates(broker, exposition))
@@ -99,14 +99,14 @@ def test_certificates_are_told_by_listener() -> None:
     assert values(found["ottla_certificate_expiry_timestamp_seconds"]) == {}
 
 
-async def test_a_broker_tells_of_its_disk_and_of_transactions_that_nobody_ends(
+async def test_a_broker_has_metrics_of_its_disk_and_of_late_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "EARLY_S", 0.01)
     async with running(config_for(tmp_path)) as broker:
         await make_topic(broker, "orders", 2)
         partition = broker.partition("orders", 1)
-        # A transactional record from long ago, that no coordinator knows.
+        # No coordinator knows the transaction of this record.
         records = batch(NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
         checked = partition.log.check_thoroughly(records, now_ms=NOW_MS)
         partition.append_as_leader(records, required_acks=1, now_ms=NOW_MS, checked=checked, guard=NOT_REQUIRED)
