@@ -121,12 +121,12 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> int:
                 " ".join(each.renewers) or None,
                 time_text(each.expires_ms),
                 time_text(each.max_ms),
+                *([each.secret] if options.secrets else []),
             )
             for each in found
         ]
-        secret_cells = [(each.secret,) if options.secrets else () for each in found]
-        headings = ("TOKEN", "OWNER", "RENEWERS", "EXPIRES", "AT MOST", *(("SECRET",) if options.secrets else ()))
-        print_table(headings, [row + more for row, more in zip(rows, secret_cells, strict=True)])
+        headings = ("TOKEN", "OWNER", "RENEWERS", "EXPIRES", "AT MOST", *(["SECRET"] if options.secrets else []))
+        print_table(headings, rows)
     return EXIT_OK
 
 

@@ -19,7 +19,7 @@ from ottla.server.cli.client.cluster import (
     offsets_at,
     only,
 )
-from ottla.server.cli.client.configs import assignment
+from ottla.server.cli.client.configs import TOPIC, assignment
 from ottla.server.cli.client.output import (
     RequestFailed,
     ids,
@@ -30,7 +30,7 @@ from ottla.server.cli.client.output import (
 )
 from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
-from ottla.server.cli.topic_changes import add_actions
+from ottla.server.cli.topic_changes import TIMEOUT_MS, add_actions
 from ottla.server.config.quantities import shown
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -167,9 +167,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-TOPIC = 2  # DescribeConfigs' type of resource
 OWN_SOURCE = 1  # of a setting that the topic itself has (Kafka's DYNAMIC_TOPIC_CONFIG)
-TIMEOUT_MS = 30_000
 SERVERS_DEFAULT = -1
 
 
