@@ -26,6 +26,7 @@ from ottla.server.cli.client.configs import (
     settings_of,
 )
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
+from ottla.server.cli.client.reassignment import live_brokers
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.config.quantities import shown
@@ -106,7 +107,7 @@ def _resources(cluster: Cluster, options: argparse.Namespace) -> list[Resource]:
         # Without an id the first word is the name of a setting.
         options.settings, name = [name, *options.settings], None
     if name is None:
-        return [Resource(kind, str(each)) for each in cluster.brokers()]
+        return [Resource(kind, str(each)) for each in live_brokers(cluster)]
     if not name:
         raise UsageError(f"the name of a {options.kind} cannot be empty")
     if kind == TOPIC:
@@ -209,7 +210,7 @@ def _planned(cluster: Cluster, resource: Resource, changes: dict[str, str | None
     if resource == CLUSTER:
         # Of the defaults for all brokers a cluster tells those alone that are set; each broker knows all names.
         names = {each.name for each in known}
-        of_broker = settings_of(cluster, Resource(BROKER, str(cluster.brokers()[0])))
+        of_broker = settings_of(cluster, Resource(BROKER, str(live_brokers(cluster)[0])))
         known = [*known, *(_unset(each) for each in of_broker if each.name not in names)]
     elif resource.kind == CLIENT_METRICS:
         names = {each.name for each in known}

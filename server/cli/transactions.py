@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, done_word, report
 from ottla.server.cli.client.configs import BROKER, Resource, settings_of
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
+from ottla.server.cli.client.reassignment import live_brokers
 from ottla.server.cli.client.times import time_text
 from ottla.server.cli.client.transactions import (
     Open,
@@ -170,7 +171,7 @@ def _found(cluster: Cluster, options: argparse.Namespace) -> list[Open]:
     places = places_of(cluster, options.partition, "--partition") if options.partition else _all_places(cluster)
     older_than_ms = options.older_than
     if older_than_ms is None:
-        resource = Resource(BROKER, str(cluster.brokers()[0]))
+        resource = Resource(BROKER, str(live_brokers(cluster)[0]))
         told = settings_of(cluster, resource, [MAX_TIMEOUT], with_origins=False)
         older_than_ms = int(told[0].value or MAX_TIMEOUT_MS) if told else MAX_TIMEOUT_MS
     return hanging(cluster, places, older_than_ms)

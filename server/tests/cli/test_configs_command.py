@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.server.broker import Broker
+from ottla.server.cli.client.cluster import Cluster
 from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
+from ottla.wire.messages.metadata import MetadataResponse
 
 TOPIC = "orders"
 
@@ -63,6 +65,27 @@ def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
         ottla.undo(change)
     assert rows(ottla(*look)) == [["retention.ms", "1000", "file"], ["log.retention.hours", "168 (7 days)", "default"]]
     assert broker.partition(TOPIC, 0).log.config.retention_ms == 1000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("configs",),
+        ("configs", "cluster", "--set", "log.retention.ms=5"),
+        ("transactions", "hanging"),
+    ],
+)
+def test_a_broker_that_knows_of_no_broker_is_told_of(
+    ottla: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    learn = Cluster._learn
+
+    def learn_nothing(cluster: Cluster, answer: MetadataResponse) -> None:
+        answer.brokers.clear()
+        learn(cluster, answer)
+
+    monkeypatch.setattr(Cluster, "_learn", learn_nothing)
+    assert ottla(*words).refusal() == "the broker knows of no broker; it may just be starting"
 
 
 def test_a_dry_run_has_it_checked(ottla: Shell, broker: Broker) -> None:
