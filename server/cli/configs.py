@@ -208,7 +208,7 @@ def _change(
 def _planned(cluster: Cluster, resource: Resource, changes: dict[str, str | None]) -> list[Altered]:
     known = settings_of(cluster, resource)
     if resource == CLUSTER:
-        # Of the defaults for all brokers a cluster tells those alone that are set; each broker knows all names.
+        # A cluster describes its defaults for all brokers only if they are set; each broker describes all settings.
         names = {each.name for each in known}
         of_broker = settings_of(cluster, Resource(BROKER, str(live_brokers(cluster)[0])))
         known = [*known, *(_unset(each) for each in of_broker if each.name not in names)]

@@ -115,7 +115,7 @@ def _directories(
 
 
 def _directory(broker: int, found: DescribeLogDirsResult) -> Directory:
-    # A directory whose disk has failed is told of by this error.
+    # Brokers report a directory whose disk has failed by this error.
     if found.error_code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
         raise failed(f"the log directories of broker {broker}", found.error_code)
     replicas = sorted(

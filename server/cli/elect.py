@@ -71,7 +71,7 @@ def _elect(kind: int, cluster: Cluster, options: argparse.Namespace) -> int:
     elections = _elections(cluster, kind, None if options.all_topics else places_of(cluster, options.names))
     wanted = [each for each in elections if each.leader != each.candidate or each.obstacle]
     stuck = [each for each in wanted if each.obstacle]
-    # Whoever names a partition wants it; of all partitions those are elected that can be.
+    # A partition that is named must be possible to elect; --all-topics skips those that are not.
     if stuck and not options.all_topics:
         raise RequestFailed(f"{stuck[0]}: {stuck[0].obstacle}")
     possible = [each for each in wanted if not each.obstacle]

@@ -199,7 +199,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
         for name in names:
             print_line(f"{name} {done_word(options)} deleted")
 
-    # What a share group or a streams group has beside its offsets is gone for good.
+    # The state of share groups and streams groups beside their offsets cannot be restored.
     undo = [
         line
         for each in groups

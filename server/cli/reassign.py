@@ -148,17 +148,17 @@ def _replicas(topics: Iterable[MetadataResponseTopic]) -> Targets:
 
 
 def _with_number(partitions: Sequence[Placed], brokers: Sequence[int], number: int | None) -> list[Placed]:
-    """Give each partition `number` replicas (None: as many as now): the last ones go, new ones go where fewest are."""
+    """Give each partition `number` replicas (None: as many as now): the last ones are dropped, new ones go to the emptiest brokers."""
     load = dict.fromkeys(brokers, 0)
     found = []
     for each in partitions:
-        # Those that stay first: what is on a broker that is left out goes before others do.
+        # Replicas on the chosen brokers come first, so that those on other brokers are dropped first.
         kept = sorted(each.replicas, key=lambda broker: broker not in load)[: number or len(each.replicas)]
         while number is not None and len(kept) < number:
             kept.append(min((one for one in load if one not in kept), key=load.__getitem__))
         for broker in kept:
             load[broker] = load.get(broker, 0) + 1
-        # The order of those that stay is that of the present replicas, because the first one is preferred.
+        # Kept replicas keep their order, because the first one is the preferred leader.
         order = {broker: index for index, broker in enumerate(each.replicas)}
         found.append(each._replace(replicas=tuple(sorted(kept, key=lambda one: order.get(one, len(order))))))
     return found
@@ -184,7 +184,7 @@ def _execute(cluster: Cluster, options: argparse.Namespace) -> int:
         raise RequestFailed(
             f"{first.topic}-{first.partition} is being moved to {ids(first.target)} already: wait, cancel it, or --replace"
         )
-    # What is moved goes back to where it was before all of it.
+    # The undo command brings a partition that is being moved back to its place before that move.
     before |= {place: each.origin for place, each in moving.items()}
     changed = {place: each for place, each in targets.items() if place in moving or each != before[place]}
     if changed and not options.dry_run:
@@ -204,7 +204,7 @@ def _carry_out(cluster: Cluster, before: Targets, changed: Targets, options: arg
     try:
         carry_out([Step("the throttle is set", throttle.set), *steps, Step("it is removed", throttle.remove)])
     finally:
-        # What goes on goes on with the throttle, until somebody removes it.
+        # After a failure the moves go on with the throttle, until somebody removes it.
         for each in throttle.commands(options):
             say(f"to remove the throttle: {each}")
 
@@ -258,7 +258,7 @@ def _report(options: argparse.Namespace, before: Targets, after: Targets, done: 
         _print_moves(before, after)
         print_line(f"{counted(len(after), 'partition')} {done_word(options, len(after))} {done}")
 
-    # A partition that is on its way is sent back; of one that has arrived the same words move it again.
+    # The same command sends back a partition that is on its way, and moves again one that has arrived.
     back = [f"{topic}:{number}={ids(before[topic, number])}" for topic, number in sorted(after)]
     report(
         options, value, show, [undo_command(options, "reassign", "execute", "--replace", names=back)] if back else []
@@ -303,7 +303,7 @@ def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
         raise UsageError("which partitions? Give TOPIC or TOPIC:N,N; or --all, which goes with none")
     moving = {each.place: each for each in ongoing(cluster)}
     if options.names:
-        # Of a topic those that are being moved; a partition that is named has to be.
+        # Of a whole topic, only the partitions that are being moved are cancelled. One that is named by its number has to be moving.
         places = places_of(cluster, options.names)
         wanted = [each for each in places if each in moving]
         named = {text.partition(":")[0] for text in options.names if ":" in text}

@@ -164,7 +164,7 @@ def _complete(texts: dict[str, str], environment: FromEnvironment) -> tuple[Firs
 
 
 def _tell(environment: FromEnvironment | None) -> None:
-    """Log what the environment says without effect. None: the environment has no settings."""
+    """Log the notes and warnings about variables. `environment` None: settings do not come from variables."""
     if environment is not None:
         for line in environment.notes:
             logger.info("Environment: %s", line)
@@ -182,7 +182,7 @@ def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> 
         # As in the file that Kafka's own quickstart begins with.
         texts.setdefault("group.initial.rebalance.delay.ms", "0")
     if options.registry is not None:
-        # The console decodes what the registry beside the broker has the schemas of, and topics may ask for its ids.
+        # The console decodes records with the schemas of this registry, and topics may require its schema ids.
         for name in ("http.console.schema.registry", "confluent.schema.registry.url"):
             texts.setdefault(name, _registry_url(options.registry))
     return texts

@@ -88,7 +88,7 @@ def _pid_of(folder: Path, hint: str) -> int:
     `hint` ends the text of the error if there is none.
     """
     try:
-        # That of workers first: their supervisor stops all of them.
+        # The lock of several workers first: its holder is their supervisor, which stops all of them.
         locks = (str(folder / FOLDER / LOCK), str(folder / LOCK))
         pid = next((each for each in map(holder_of, locks) if each is not None), None)
     except PermissionError:

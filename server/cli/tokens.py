@@ -175,7 +175,7 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     renewers = [
         CreatableRenewers(principal_type=of, principal_name=each) for of, each in map(_principal, options.renewer)
     ]
-    # Whoever may not list tokens may not make any: that is all that can be checked.
+    # A user who may not list tokens may not make any either. Nothing else can be checked in advance.
     _tokens(cluster, ())
     if options.dry_run:
         report(options, {"token": None}, lambda: print_line("a token could be made"), [])
@@ -205,7 +205,7 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _made(cluster: Cluster, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    # A token for somebody else needs v3: without it the broker would make one for whoever asks.
+    # Older versions of the request have no owner, so that the broker would make a token for the requester.
     if request.owner_principal_name and cluster.controller().version_of(CreateDelegationTokenRequest) < 3:
         raise RequestFailed("the broker makes tokens only for whoever asks: leave out --owner")
 

@@ -152,7 +152,7 @@ def _create_partitions(cluster: Cluster, counts: dict[str, int], wanted: int, *,
 
 def _have_leaders(cluster: Cluster, names: Sequence[str], wanted: int) -> None:
     for topic in cluster.metadata(names).topics:
-        # Who may alter topics may not be one who may see them.
+        # A user may have the right to alter a topic, and no right to describe it.
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             continue
         if len(topic.partitions) < wanted or any(each.leader_id < 0 for each in topic.partitions):
@@ -194,7 +194,7 @@ def _offsets(cluster: Cluster, options: argparse.Namespace) -> int:
     timestamp_ms = milliseconds("--at", options.at)
     places = places_of(cluster, options.names)
     found, starts, ends = (offsets_at(cluster, by_topic(places), each) for each in (timestamp_ms, EARLIEST, LATEST))
-    # Where all records are older there is none.
+    # Brokers answer -1 if all records are older.
     rows = [(*each, found[each] if found[each] >= 0 else None, starts[each], ends[each]) for each in places]
     if wants_json(options):
         keys = ("topic", "partition", "offset", "start", "end")

@@ -219,7 +219,7 @@ def create_topic(
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
     """Raise TemporaryFailure while brokers do not show a topic's creation (`is_there`) or, otherwise, its deletion."""
     topic = only(cluster.metadata([name]).topics, f"topic {name}")
-    # Who may make topics may not be one who may see them.
+    # A user may have the right to create a topic, and no right to describe it.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return
     if is_there and (topic.error_code or any(each.leader_id < 0 for each in topic.partitions)):

@@ -159,7 +159,7 @@ def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _has(cluster: Cluster, name: str, mechanism: str) -> bool:
-    # Whoever is named has to exist, so all are asked for.
+    # A request that names a missing user fails, so all users are requested.
     return any((each.user, each.mechanism) == (name, mechanism) for each in _logins(cluster))
 
 
@@ -168,7 +168,7 @@ def _set(cluster: Cluster, options: argparse.Namespace, done: str, undo: Sequenc
         raise UsageError("the name of a user cannot be empty")
     if not ITERATIONS_MIN <= options.iterations <= ITERATIONS_MAX:
         raise UsageError(f"--iterations {options.iterations}: must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-    # A dry run asks nobody.
+    # A dry run does not prompt for a password.
     is_asked = options.password is None and options.password_file is None
     password = "" if options.dry_run and is_asked else _password(options)
     login = Login(options.name, options.mechanism, options.iterations)
@@ -262,7 +262,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
             raise RequestFailed(f"user {name} has no password for {options.mechanism}")
     if not options.dry_run:
         agree(options, f"Delete the passwords of {', '.join(f'{each.user} for {each.mechanism}' for each in found)}")
-        # Each by itself: Kafka changes nothing of a user that comes twice in a request.
+        # One request for each: Kafka rejects a user that occurs twice in a request.
         carry_out([_deletion(cluster, each) for each in found])
 
     def show() -> None:

@@ -95,7 +95,7 @@ DEFAULT_LISTENERS = {
     "advertised.listeners": f"PLAINTEXT://:19092,{HOST_LISTENER}://localhost:9092",
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{HOST_LISTENER}:PLAINTEXT",
 }
-"""Two ways in: 9092, which is published to the host, says that it is localhost; the other says the container's name."""
+"""Port 9092 is published to the host and advertised as localhost; port 19092 is advertised by the container's name."""
 
 _LISTS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 _OF_LISTENERS = (
@@ -211,7 +211,7 @@ def address_to_ask(environment: Mapping[str, str]) -> tuple[str, bool]:
     """
     texts = dict(read_environment(environment).texts)
     add_listeners(texts)
-    # What else is wrong is said by the start.
+    # `ottla start` reports other wrong settings.
     named = {name: texts[name] for name in _OF_LISTENERS if name in texts}
     try:
         listeners, _ = listeners_of(read_settings(ServerConfig, named))
@@ -255,7 +255,7 @@ def _ignored(unknown: Iterable[str]) -> list[str]:
     named, strangers, warnings = list(unknown), [], []
     for variable in named[:NAMED_MAX]:
         prefix = BITNAMI if variable.startswith(BITNAMI) else KAFKA
-        # Without the prefix, which all have alike.
+        # The prefix, which all names share, would make all of them similar.
         close = difflib.get_close_matches(variable.removeprefix(prefix), candidates, n=1, cutoff=LIKENESS)
         if close:
             warnings.append(f"{variable} is ignored: there is no such setting; did you mean {prefix}{close[0]}?")

@@ -366,7 +366,7 @@ class LocalCluster:
         number = signal.SIGTERM
         async for received in signals:
             if self._is_stopping and received == signal.SIGHUP:
-                continue  # of a closed terminal, which shell and kernel may each tell of
+                continue  # shell and kernel may each send it when a terminal is closed
             if self._is_stopping:
                 for child in (*self._brokers, *self._besides):
                     child.signal(number)

@@ -128,7 +128,7 @@ async def _line(stream: trio.SocketStream) -> bytes:
 def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
     """Send a request to the cluster that runs in `folder`, and return its response. Blocks. Raises Unanswered.
 
-    `pid` of a response is what the system says, if it does: the process may number itself otherwise, as in a container.
+    `pid` in the response is replaced by the pid that the kernel reports, if it does: in a container they may differ.
     """
     nobody = Unanswered(f"no `ottla cluster` runs in {folder}; --data FOLDER names another")
     with socket.socket(socket.AF_UNIX) as connection:

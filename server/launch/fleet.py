@@ -202,7 +202,7 @@ class Fleet:
         if not self.is_stopping:
             return [Say(f"stopping on {name}", is_bad=False), *self._stop(now)]
         if name == HANG_UP:
-            return []  # of a closed terminal, which shell and kernel may each tell of
+            return []  # shell and kernel may each send it when a terminal is closed
         return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
 
     def on_time(self, now: float) -> list[Action]:

@@ -36,7 +36,7 @@ ABOUT_OTHERS: Final = tuple(
 )  # fmt: skip
 """Loggers that tell of other brokers."""
 
-# The terminal has gone. `nohup` and its like ignore that for their command, and then it is not meant.
+# Sent when the terminal is closed. Under `nohup` and its like the signal is ignored, and must not stop the process.
 _HANG_UP: Final = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP, *_HANG_UP)
 

@@ -35,7 +35,7 @@ SETTINGS = {
 
 @contextmanager
 def broker_in_thread(directory: Path, **more: str) -> Iterator[tuple[Broker, str]]:
-    """A broker that serves, and the address of its first listener; settings with _ for the dots, and __ for _."""
+    """A broker that serves, and the address of its first listener; `more`: settings by name, with _ for dots and __ for _."""
     named = {name.replace("__", "/").replace("_", ".").replace("/", "_"): text for name, text in more.items()}
     texts = SETTINGS | {"log.dirs": str(directory)} | named
     config = load_config(texts)
@@ -83,7 +83,7 @@ def local_zone(name: str) -> Iterator[None]:
 
 
 class Told(NamedTuple):
-    """What a command said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -99,13 +99,13 @@ class Told(NamedTuple):
         return self.out.splitlines()
 
     def refusal(self, code: int = 1) -> str:
-        """The one line of a command that has refused."""
+        """Return the one line on stderr of a command that failed with this exit code."""
         assert (self.code, self.out, self.err.count("\n")) == (code, "", 1), self
         return self.err.removeprefix("ottla: ").rstrip("\n")
 
 
 class Terminal(io.StringIO):
-    """A stdin at which somebody sits."""
+    """Stdin that claims to be a terminal, with typed text."""
 
     def isatty(self) -> bool:
         return True

@@ -48,7 +48,7 @@ def test_a_level_is_lowered_and_raised_again(ottla: Shell, cluster: Cluster) -> 
     assert ottla("features", "upgrade", f"{FEATURE}=2").lines == [f"{FEATURE} is at level 2"]
 
 
-def test_what_may_lose_data_is_asked_for(ottla: Shell, cluster: Cluster) -> None:
+def test_a_downgrade_that_may_lose_data_is_confirmed_first(ottla: Shell, cluster: Cluster) -> None:
     words = ("features", "downgrade", "--unsafe", f"{FEATURE}=0")
     question = f"Lower {FEATURE} to 0, even if data written at the higher level is lost?"
     assert ottla(*words).refusal(2) == f"{question} There is nobody to ask: give --yes"
@@ -70,6 +70,8 @@ def test_what_may_lose_data_is_asked_for(ottla: Shell, cluster: Cluster) -> None
         (("upgrade", f"{FEATURE}=2", "no.such.feature=1"), 1, "no.such.feature"),
     ],
 )
-def test_what_cannot_be(ottla: Shell, cluster: Cluster, words: tuple[str, ...], code: int, reason: str) -> None:
+def test_a_wrong_command_line_is_refused_with_its_reason(
+    ottla: Shell, cluster: Cluster, words: tuple[str, ...], code: int, reason: str
+) -> None:
     assert reason in ottla("features", *words).refusal(code)
     assert level(cluster) == 2

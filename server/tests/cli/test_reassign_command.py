@@ -40,7 +40,7 @@ def plan_of(**replicas: object) -> str:
     return json.dumps({"version": 1, "partitions": entries})
 
 
-def test_what_is_there_already_is_not_moved(ottla: Shell, tmp_path: Path) -> None:
+def test_replicas_that_are_in_place_are_not_moved(ottla: Shell, tmp_path: Path) -> None:
     assert ottla("reassign").out == "nothing is being moved\n"
     assert ottla("reassign", "plan", TOPIC).out.startswith("nothing to move: ")
     assert ottla("reassign", "plan", TOPIC, "--json").json == {"version": 1, "partitions": []}
@@ -82,7 +82,9 @@ def test_what_is_there_already_is_not_moved(ottla: Shell, tmp_path: Path) -> Non
         (("cancel", TOPIC), 1, "nothing is being moved: nothing is changed"),
     ],
 )
-def test_what_cannot_be(ottla: Shell, words: tuple[str, ...], code: int, reason: str) -> None:
+def test_a_wrong_command_line_is_refused_with_its_reason(
+    ottla: Shell, words: tuple[str, ...], code: int, reason: str
+) -> None:
     assert reason in ottla("reassign", *words).refusal(code)
 
 
@@ -105,7 +107,7 @@ def test_what_cannot_be(ottla: Shell, words: tuple[str, ...], code: int, reason:
         "[" * 100_000,
     ],
 )
-def test_plans_that_are_none(ottla: Shell, text: str) -> None:
+def test_a_file_that_is_no_plan_is_refused(ottla: Shell, text: str) -> None:
     assert "--plan -" in ottla("reassign", "execute", "--plan", "-", stdin=text).refusal(2)
 
 
@@ -169,7 +171,9 @@ def test_partitions_that_are_led_by_their_first_replicas_need_no_election(ottla:
         (("unclean", f"{TOPIC}:"), 2, "must be TOPIC or TOPIC:N,N"),
     ],
 )
-def test_elections_that_cannot_be(ottla: Shell, words: tuple[str, ...], code: int, reason: str) -> None:
+def test_a_wrong_election_is_refused_with_its_reason(
+    ottla: Shell, words: tuple[str, ...], code: int, reason: str
+) -> None:
     assert reason in ottla("elect", *words).refusal(code)
 
 
