@@ -9,12 +9,14 @@ A container has its own mounts, processes, network and host name, so this module
 - or a fresh Debian (`debian`), on which all steps of Containerfile are carried out.
 """
 
+import contextlib
 import fnmatch
 import json
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -273,7 +275,16 @@ class Container:
         return wait_until(look, f"a line with {pattern}", 60)
 
     def stop(self) -> None:
-        self.process.kill()
+        """Kill all processes of the container.
+
+        They end with the first one, whose process namespace they share. `unshare --kill-child` alone would not reach them: the kernel
+        forgets that request when the container's user is taken.
+        """
+        if self.process.poll() is None:
+            if first := self._first_process():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(first, signal.SIGKILL)
+            self.process.kill()
         self.process.wait()
 
 

@@ -1,5 +1,6 @@
 """The image under `docker run` and in compose files: its entry point, health checks, volumes and secrets."""
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from compat_tests.containers.image import Container, Image, can_run, on_this_machine
 from compat_tests.containers.test_testcontainers import ROUND_TRIP, keystore
+from compat_tests.support.brokers import wait_until
 
 pytestmark = pytest.mark.skipif(not can_run(), reason="this process may not mount file systems or create namespaces")
 
@@ -32,6 +34,26 @@ def status(container: Container, *words: str) -> int:
         return container.execute(words).returncode
     except subprocess.CalledProcessError as error:
         return error.returncode
+
+
+def test_a_stopped_container_leaves_no_process(image: Image, tmp_path: Path) -> None:
+    container = image.run(tmp_path / "container", {"MARK": str(tmp_path)})
+    try:
+        container.wait_for_line("listening on ")
+        assert processes_with(f"MARK={tmp_path}")
+    finally:
+        container.stop()
+    wait_until(lambda: not processes_with(f"MARK={tmp_path}"), "all processes of the container have ended", 30)
+
+
+def processes_with(variable: str) -> list[str]:
+    """Return the ids of this machine's processes that have `variable`, NAME=TEXT, in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process.name)
+    return found
 
 
 def test_commands_of_compose_files_health_checks_work(container: Container) -> None:
