@@ -23,7 +23,6 @@ from spark_examples.tests.submitting import JARS as SPARK_JARS
 from ottla.server.cli.client.security import read_properties
 
 PAGE = DOCS / "troubleshooting.md"
-
 OWN = ("ottla", "broker")
 WHO = (*OWN, "Java", "librdkafka", "kafka-python", "Spark")
 KNOWN_MIN = 0.6
@@ -194,7 +193,7 @@ class Trouble:
     def kcat(self, *words: str, port: int = 0, stdin: str = "") -> str:
         if shutil.which("kcat") is None:
             pytest.skip("kcat is not on this machine")
-        return _said(["kcat", "-b", f"127.0.0.1:{port or self.broker.port}", "-m", "1", *words], stdin)
+        return _said(["kcat", "-b", f"127.0.0.1:{port or self.broker.port}", "-m", "3", *words], stdin)
 
     def again(self, **settings: str) -> str:
         """Run `ottla start` with these settings beside the broker, and return its output; the start is to fail."""
