@@ -7,16 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat_tests.containers.image import Container, Image, can_run, on_this_machine
+from compat_tests.containers.image import Container, Image, can_run
 from compat_tests.containers.test_testcontainers import ROUND_TRIP, keystore
 from compat_tests.support.brokers import wait_until
 
 pytestmark = pytest.mark.skipif(not can_run(), reason="this process may not mount file systems or create namespaces")
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return on_this_machine(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture

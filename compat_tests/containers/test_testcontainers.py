@@ -17,7 +17,6 @@ from compat_tests.containers.image import (
     Image,
     can_run,
     debian,
-    on_this_machine,
     with_ways_out,
 )
 from compat_tests.containers.modules import Start
@@ -46,11 +45,6 @@ assert message is not None and message.error() is None and message.value() == b"
 consumer.close()
 print(producer.list_topics(timeout=60).cluster_id)
 """
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return on_this_machine(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")
