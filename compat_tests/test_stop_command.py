@@ -27,7 +27,7 @@ def test_a_broker_ends_in_order_and_can_be_started_again(tmp_path):
     assert "stopping on SIGHUP" in process.log
 
 
-def test_a_cluster_has_consoles_and_all_its_brokers_end(tmp_path):
+def test_each_broker_of_a_cluster_has_a_console_and_stop_ends_all(tmp_path):
     cluster = subprocess.Popen(
         [*PROGRAM, "cluster", "--brokers", "2", "--http", "0", "--data", str(tmp_path / "c")],
         stdout=subprocess.PIPE,
