@@ -155,9 +155,8 @@ class Image:
         if command is not None or entrypoint is None:
             words += json.loads(self.containerfile.last("CMD")) if command is None else command
         lower = f"{self.stage.upper}:{self.stage.base}"
-        if self.stage.base == Path(
-            "/"
-        ):  # the image's layer is a folder below it, and overlayfs wants layers that do not overlap
+        if self.stage.base == Path("/"):
+            # The image's layer is a folder below this base, and overlayfs wants layers that do not overlap.
             lower = "/"
             shutil.copytree(self.stage.upper, folder / "upper", symlinks=True)
             for path in [self.stage.upper, *self.stage.upper.rglob("*")]:

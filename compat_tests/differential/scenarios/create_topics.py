@@ -246,7 +246,7 @@ def older_requests(talk: Talk) -> None:
         ("an unknown setting", new_topic(talk.name("four"), configs=[("no.such", "1")])),
         ("a wrong value", new_topic(talk.name("four"), configs=[("retention.ms", "x")])),
     ):
-        # The words of 3.9 are not those of 4.
+        # Kafka 3.9 and 4 word their error messages differently.
         arrange = lambda answer: [setattr(each, "error_message", bool(each.error_message)) for each in answer.topics]
         talk.ask(create(topic), label=label, arrange=arrange)
     if talk.version >= 1:
