@@ -1,4 +1,4 @@
-"""Commands that change a cluster, beside Ottla and Apache Kafka 4: what one makes of them is what the other does."""
+"""Commands that change a cluster, run against Ottla and against Apache Kafka 4 with equal results."""
 
 import shlex
 
@@ -14,7 +14,7 @@ def admin(servers):
 
 
 def in_force(admin, kind, name, setting):
-    """A setting as librdkafka has it; a broker may hear of a change a moment later."""
+    """Return a setting's value as librdkafka reads it. A broker may learn of a change a moment later."""
     [found] = admin.describe_configs([ConfigResource(kind, name)]).values()
     return found.result(60)[setting].value
 
@@ -54,7 +54,7 @@ def test_topics_are_altered_and_trimmed(ottla, created, admin, servers):
     consumer.close()
 
 
-def test_a_groups_offsets_and_end(ottla, created, admin, unique):
+def test_offsets_of_a_group_are_set_restored_and_deleted_with_it(ottla, created, admin, unique):
     topic, group = created(2), unique("group")
     begun = ottla("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute")
     assert begun.lines[-1].startswith(f"To undo: ottla groups delete-offsets {group} --topic {topic}:0,1")
@@ -105,7 +105,7 @@ def test_quotas(ottla, unique):
 
 
 def become(ottla, user, values):
-    """A broker of Kafka hears of a change a moment after its controller has answered."""
+    """Wait until a user has these quotas: Kafka's brokers learn of a change after the controller has answered."""
     wanted = [] if values is None else [{"entity": {"user": user, "client-id": None}, "values": values}]
     wait_until(lambda: ottla("quotas", "list", "--user", user, "--json").json == wanted, "the quotas are so", 60)
 
@@ -148,7 +148,7 @@ def test_transactions(ottla, created, servers, unique):
 
 
 @pytest.mark.one_broker("it names the only one")
-def test_what_needs_several_brokers_or_logins_says_so(ottla, created):
+def test_commands_that_need_several_brokers_or_logins_say_so(ottla, created):
     topic = created()
     assert ottla("reassign").out == "nothing is being moved\n"
     [broker] = (each["id"] for each in ottla("status", "--json").json["brokers"])

@@ -71,7 +71,7 @@ def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(bootstrap, unique):
         with subprocess.Popen(line, stdout=theirs, stderr=theirs, env=environment) as process:
             os.close(theirs)
             shown = ""
-            with contextlib.suppress(OSError):  # so ends a terminal whose last writer has gone
+            with contextlib.suppress(OSError):  # reading fails when the command has ended and closed the terminal
                 while piece := os.read(ours, 65536).decode():
                     shown += piece
         os.close(ours)
@@ -91,7 +91,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(ottla, created, tmp_path):
         )
         assert ottla(*arguments, status=1).err == wanted
     assert "did you mean" not in ottla("consume", "\u20ac", status=1).err
-    # These may mean a new one.
+    # These commands may mean a new group or topic, so they only warn.
     group = "a group of this test alone"
     ottla("groups", "reset", group, "--topic", topic, "--to-latest", "--execute")
     told = ottla("groups", "reset", f"{group}s", "--topic", topic, "--to-latest").err

@@ -28,10 +28,10 @@ STATUS, START_BROKER = ACTIONS = ("status", "start-broker")
 
 DESCRIPTION = """\
 Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: several brokers, each a process of its own on a
-free port of 127.0.0.1. What they have to agree on this command holds, in a tree that it serves to them over a Unix socket.
+free port of 127.0.0.1. This command holds the state that they share, in a tree that it serves to them over a Unix socket.
 
 With --zookeeper a new cluster has an Apache ZooKeeper for that: Debian's (libzookeeper-java) or the one among pyspark's jars; it
-needs Java. Whichever a cluster began with it keeps at its next starts.
+needs Java. A cluster that began with ZooKeeper keeps it at later starts, and one without stays without.
 
 Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
 if their ports are still free. If a process ends, one line says so. A broker that has ended is started again, and recovers, by

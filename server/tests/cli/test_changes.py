@@ -1,4 +1,4 @@
-"""What all commands that change something have in common: questions, steps that fail, the way back, and answers that lack something."""
+"""Common parts of commands that change a cluster: questions, failing steps, undo commands, and incomplete responses."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_without_a_stdin_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", ["plain", "with blank", "-x", "--all-topics", "it's", "a\tb"])
-def test_names_of_any_kind_are_found_again_in_the_way_back(name: str) -> None:
+def test_an_undo_command_keeps_names_of_any_kind(name: str) -> None:
     options = argparse.Namespace(bootstrap_server="a:1", command_config="client.properties")
     line = undo_command(options, "groups", "reset", "--topic", "t:0", "--to-offset", "1", "--execute", names=[name])
     words = shlex.split(line)
@@ -157,7 +157,7 @@ class Silent(Cluster):
         ),
     ],
 )
-def test_a_change_of_which_a_broker_says_nothing_is_not_taken_for_made(
+def test_a_change_without_a_result_from_the_broker_counts_as_failed(
     answer: object, ask: Callable[[Cluster], None]
 ) -> None:
     with pytest.raises(RequestFailed, match="the broker does not say what became of (t|t-0|u); is it"):
@@ -165,7 +165,7 @@ def test_a_change_of_which_a_broker_says_nothing_is_not_taken_for_made(
 
 
 def test_a_setting_that_a_broker_tells_twice_is_shown_twice() -> None:
-    """Also if it has no value once: values are not compared."""
+    """One of the two has no value: sorting must not compare values."""
     configs = [
         DescribeConfigsResourceResult(
             name="a", value=value, read_only=False, config_source=5, is_sensitive=False, synonyms=[]

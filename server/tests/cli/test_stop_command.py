@@ -17,7 +17,7 @@ from ottla.server.cli import stop
 from ottla.server.cli.cli import main
 from ottla.server.config.server_config import FOLDER
 
-# Says "held" when it has the lock; ends by SIGTERM unless it is told to ignore it.
+# Program that takes a lock and prints "held". SIGTERM ends it unless its last argument is 1.
 HOLDER = """
 import fcntl, os, signal, sys, time
 path, kind, is_deaf = sys.argv[1:]
@@ -29,7 +29,7 @@ print("held", flush=True)
 time.sleep(600)
 """
 
-# Answers like an `ottla cluster` that says it has another pid.
+# Program that answers like an `ottla cluster`, with the pid in its last argument.
 CLUSTER = """
 import json, socket, sys
 listener = socket.socket(socket.AF_UNIX)
@@ -67,7 +67,7 @@ def hold() -> Iterator[Hold]:
 
 
 @pytest.mark.parametrize("has_pidfd", [True, False])
-def test_who_has_the_lock_is_stopped_and_awaited(
+def test_the_holder_of_the_lock_is_stopped_and_awaited(
     tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
 ) -> None:
     if not has_pidfd:
@@ -122,7 +122,7 @@ def test_the_file_of_a_start_names_the_directory(
     assert f"no broker runs on {tmp_path / 'default' / 'ottla'}" in capsys.readouterr().err
 
 
-def test_who_only_looks_into_the_files_is_left_alone(
+def test_a_holder_of_a_shared_lock_is_left_alone(
     tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`ottla check` and the like have a shared lock."""
@@ -140,7 +140,9 @@ def test_where_no_broker_runs_one_line_says_so(tmp_path: Path, name: str, capsys
     assert not (tmp_path / "absent").exists() and not list((tmp_path / "empty").iterdir())
 
 
-def test_one_that_does_not_end_is_told_in_time(tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_does_not_end_is_reported_after_the_timeout(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]
+) -> None:
     holder = hold(tmp_path / ".lock", is_deaf=True)
     assert main(["stop", "--data", str(tmp_path), "--timeout", "0.1"]) == 1
     error = capsys.readouterr().err
@@ -193,7 +195,7 @@ def test_a_process_that_got_the_pid_of_the_broker_is_left_alone(
 def test_a_cluster_is_stopped_by_the_pid_that_it_has_here(
     tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a container a cluster has another pid for itself, which here is that of somebody else."""
+    """A cluster in a container reports its pid there, which may be another process's pid here."""
     bystander = hold(tmp_path / "other" / ".lock")
     words = [sys.executable, "-c", CLUSTER, str(tmp_path / ".control"), str(bystander.pid)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as cluster:

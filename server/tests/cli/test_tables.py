@@ -67,7 +67,7 @@ def on_terminal() -> Callable[..., str]:
         try:
             while piece := os.read(ours, 65536):
                 shown += piece
-        except OSError:  # so ends a terminal whose last writer has gone
+        except OSError:  # reading fails when the command has ended and closed the terminal
             pass
         os.close(ours)
         process.wait()
