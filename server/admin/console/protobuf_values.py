@@ -52,6 +52,38 @@ def built_in(name: str) -> Any:
     return found
 
 
+class BadImports(Exception):
+    """Error: an import is missing (its name is `missing`), or the imports are circular or too many (`missing` is None)."""
+
+    def __init__(self, missing: str | None) -> None:
+        super().__init__("its imports lead in a circle, or are too many" if missing is None else missing)
+        self.missing = missing
+
+
+def imported_files(file: Any, known: Mapping[str, Any], waiting_max: int) -> list[Any]:
+    """Return the descriptors of all files that `file` imports, dependencies first. Raises BadImports.
+
+    `known`: descriptors by name. `waiting_max`: most imports to follow at a time.
+    """
+    found: dict[str, Any] = {}
+    waiting = [(each, False) for each in reversed(file.dependency)]
+    while waiting:
+        name, is_ready = waiting.pop()
+        if name in found:
+            continue
+        each = known.get(name) or built_in(name)
+        if each is None:
+            raise BadImports(name)
+        if is_ready or not each.dependency:
+            found[name] = each
+        elif len(waiting) > waiting_max:
+            raise BadImports(None)
+        else:
+            waiting.append((name, True))
+            waiting += [(of, False) for of in each.dependency if of not in found]
+    return list(found.values())
+
+
 class Messages:
     """Message types of one Protobuf file. `files`: descriptors of the imported files, then the file itself."""
 
@@ -177,7 +209,11 @@ class ProtobufSchema:
         known = {name: _descriptor(name, text) for name, text in references.items()}
         file = _descriptor("the schema.proto", encoded)
         try:
-            self._messages = Messages([*_imported(file, known), file])
+            self._messages = Messages([*imported_files(file, known, IMPORTS_MAX), file])
+        except BadImports as error:
+            if error.missing is None:
+                raise AvroProblem(str(error)) from None
+            raise AvroProblem(f"it imports {error.missing[:100]}, which the registry does not name") from None
         except (TypeError, ValueError, KeyError) as error:
             raise AvroProblem(f"Protobuf refuses it: {str(error)[:200]}") from None
         first = self._messages.first
@@ -203,24 +239,3 @@ def _descriptor(name: str, encoded: str) -> Any:
     file.name = name
     file.ClearField("source_code_info")
     return file
-
-
-def _imported(file: Any, known: Mapping[str, Any]) -> list[Any]:
-    """Return all files that `file` imports, dependencies first. Raises AvroProblem if a file is missing."""
-    found: dict[str, Any] = {}
-    waiting = [(each, False) for each in file.dependency]
-    while waiting:
-        name, is_ready = waiting.pop()
-        if name in found:
-            continue
-        each = known.get(name) or built_in(name)
-        if each is None:
-            raise AvroProblem(f"it imports {name[:100]}, which the registry does not name")
-        if is_ready or not each.dependency:
-            found[name] = each
-        elif len(waiting) > IMPORTS_MAX:
-            raise AvroProblem("its imports lead in a circle, or are too many")
-        else:
-            waiting.append((name, True))
-            waiting += [(of, False) for of in each.dependency if of not in found]
-    return list(found.values())

@@ -20,7 +20,7 @@ from proto_schema_parser import ast
 from proto_schema_parser.generator import Generator
 from proto_schema_parser.parser import Parser
 
-from ottla.server.admin.console.protobuf_values import built_in
+from ottla.server.admin.console.protobuf_values import BadImports, imported_files
 from ottla.server.registry.schemas.format import InvalidText, ParsedSchema
 from ottla.server.registry.schemas.proto_descriptors import describe
 from ottla.server.registry.schemas.proto_rules import Known, differences, messages_of
@@ -93,7 +93,7 @@ def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
     tree, file = _read(text)
     is_described = file is not None
     made = _described(tree, file, NAME, known)
-    imported = list(_imported(made, known))
+    imported = _imported(made, known)
     _check(made, imported)
     return ProtobufSchema(tree, made, imported, is_described=is_described)
 
@@ -115,29 +115,17 @@ def _described(tree: ast.File, file: Any, name: str, known: Mapping[str, Any]) -
 
 
 def _with_imports(names: list[str], known: Mapping[str, Any]) -> list[Any]:
-    probe = pb.FileDescriptorProto(dependency=names)
-    return list(_imported(probe, known))
+    return _imported(pb.FileDescriptorProto(dependency=names), known)
 
 
-def _imported(file: Any, known: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield all files that `file` imports, dependencies first. Raises InvalidText if a file is missing."""
-    done: set[str] = set()
-    waiting = [(each, False) for each in reversed(file.dependency)]
-    while waiting:
-        name, is_ready = waiting.pop()
-        if name in done:
-            continue
-        found = known.get(name) or built_in(name)
-        if found is None:
-            raise InvalidText(f'the import "{name}" is none of the references')
-        if is_ready or not found.dependency:
-            done.add(name)
-            yield found
-        elif len(waiting) > IMPORTS_MAX:
-            raise InvalidText("its imports lead in a circle, or are too many")
-        else:
-            waiting.append((name, True))
-            waiting += [(each, False) for each in found.dependency if each not in done]
+def _imported(file: Any, known: Mapping[str, Any]) -> list[Any]:
+    """Return all files that `file` imports, dependencies first. Raises InvalidText if a file is missing."""
+    try:
+        return imported_files(file, known, IMPORTS_MAX)
+    except BadImports as error:
+        if error.missing is None:
+            raise InvalidText(str(error)) from None
+        raise InvalidText(f'the import "{error.missing}" is none of the references') from None
 
 
 def _check(file: Any, imported: list[Any]) -> None:
