@@ -109,13 +109,10 @@ class AccessView:
         )
         if self._broker.authorizer is None:
             return {"isOn": False, "acls": [], "next": None}
-        answer, time_slice = await ask(self._broker, query, query.versions.last), PacedTimeSlice(self._pace)
+        answer = await ask(self._broker, query, query.versions.last)
         check_error(answer.error_code, answer.error_message)
-        rules = []
-        for resource in answer.resources:
-            for each in resource.acls:
-                rules.append(_rule(resource, each))
-                await time_slice.yield_if_over()
+        rules = (_rule(resource, each) for resource in answer.resources for each in resource.acls)
+        time_slice = PacedTimeSlice(self._pace)
         page, following = await first_page(rules, _key, Wanted.by(request), PER_PAGE, time_slice)
         return {"isOn": True, "acls": page, "next": following}
 
