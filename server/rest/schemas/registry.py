@@ -92,7 +92,8 @@ class RegistryConfig:
 def registry_config(url: str | None, texts: Mapping[str, str], option: str) -> RegistryConfig | None:
     """Read the settings of a registry; None if no address is given. Raises UsageError.
 
-    `url`: addresses with commas between, from the option of this name; `texts`: client settings, of which schema.registry.* count.
+    `url`: value of the command-line option named `option`, addresses with commas between. `texts`: client settings; only
+    those that begin with schema.registry. are read.
     """
     own = {name.removeprefix(_PREFIX): text for name, text in texts.items() if name.startswith(_PREFIX)}
     urls = [each.strip() for each in (url or own.get("url", "")).split(",") if each.strip()]
