@@ -1,12 +1,12 @@
-// Lists of names with a search field, which are asked for page by page, and again and again.
+// Lists of names with a search field. The list is requested page by page, and repeatedly.
 
 import { get, replacing } from "./api.js";
 import { changes, field, h, input, many, refill, turns, unseenStatus } from "./dom.js";
 
 const PERIOD_MS = 2000;
 
-// Makes a list of the items that the broker answers to a request of this name, and in a member of this name. `label`: before "contains" at
-// the search field; `show`: makes elements of items and of the text that is searched for; `choices`: what else decides how items are shown.
+// Makes a list with its search field. `name`: path of the request, and the member of the answer that has the items. `label`: text before
+// "contains" at the search field. `show`: makes elements from items and the searched text. `choices`: other controls that `show` reads.
 export function searchedList({ signal, poll }, { name, noun, label, show, choices = () => null }) {
   const wanted = input({ type: "search" }), list = h("div", { "aria-live": "off" }), said = unseenStatus();
   const pages = [""], next = replacing(signal), isNew = changes(list);
