@@ -293,9 +293,8 @@ class Partition(LocalReplica):
                 self._flush()
         traffic = self.traffic  # of all partitions of the topic together
         traffic.produce_requests += 1
-        first_offset, last_offset, _, _, is_duplicate, flush_due = (
-            info  # at once: names of a tuple are looked up slowly
-        )
+        # Unpacked at once, because names of a tuple are looked up slowly.
+        first_offset, last_offset, _, _, is_duplicate, flush_due = info
         # A duplicate has written nothing. Its producer waits for the records that are there already.
         if not is_duplicate:
             traffic.messages_in += last_offset - first_offset + 1
