@@ -37,11 +37,11 @@ RESETS = {
 ACKNOWLEDGEMENTS = ("accept", "release", "reject")
 
 DESCRIPTION = """\
-Prints the records of topics, and goes on with new ones until Ctrl-C. Options are kcat's. On a terminal control characters in
-records are shown and never obeyed, and huge values are cut; a pipe or a file gets the bytes as they are.
+Prints the records of topics, and goes on with new ones until Ctrl-C. Options are kcat's. Records cannot control a terminal:
+control characters are shown as escapes, and huge values are cut. A pipe or a file gets the bytes as they are.
 
 With -g it is a member of that group: it reads the partitions that the group assigns to it from the committed offsets on, commits
-how far its output is written, and leaves at the end. -o then says where to begin what the group has committed nothing of.
+how far its output is written, and leaves at the end. -o then says where partitions begin that have no committed offset.
 """
 
 EXAMPLES = """\
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help="go on with new records, as without -e; wins over it")
     _add_group(parser)
     _add_form(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of ends that are reached")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not report the ends of partitions")
     levels = "read_committed", "read_uncommitted"
     about = "whether records of transactions that are aborted or open are left out (default: they are)"
     parser.add_argument("--isolation-level", choices=levels, default=levels[0], help=about)

@@ -1,4 +1,4 @@
-"""`ottla consume -g GROUP`: records that a group assigns, committed as far as they are written."""
+"""`ottla consume -g GROUP`: print the records that a group assigns, and commit the offsets of written ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.server.cli.client.printing import RecordPrinter
 
 NAMED_MAX = 5
-"""Partitions that are named in the line about what is committed."""
+"""Limit of the partitions that the last line names with their committed offsets."""
 
 
 def consume_in_group(
@@ -53,7 +53,7 @@ def _ended(group: GroupConsumer, options: argparse.Namespace) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # The failure that ended the block is told, not one of the end.
+        # Report the failure that ended the block, not one that follows from it.
         with suppress(RequestFailed):
             group.end()
         raise

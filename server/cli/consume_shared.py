@@ -30,7 +30,7 @@ def consume_shared(cluster: Cluster, topics: list[str], printer: RecordPrinter, 
             with suppress(KeyboardInterrupt):
                 loop.run()
         except BaseException:
-            # The failure that ended the loop is told, not one of the end.
+            # Report the failure that ended the loop, not one that follows from it.
             with suppress(RequestFailed):
                 consumer.end()
             raise
@@ -82,7 +82,7 @@ class _Loop:
             try:
                 self._write(texts, written, acquired.until_s)
             finally:
-                # Records that were counted and are released come again.
+                # Records that are not written are released and come again: they do not count.
                 self._printer.count += len(written) - len(texts)
                 self._acknowledge(acquired, [offset for offset, _ in texts], written)
 

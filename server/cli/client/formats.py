@@ -163,7 +163,7 @@ def decoding(print_record: PrintRecord, decode: Decode) -> PrintRecord:
 
 
 def _json(value: Any) -> bytes:
-    # What has no UTF-8, half a surrogate pair, becomes an escape that JSON has, too.
+    # Half a surrogate pair has no UTF-8; backslashreplace makes an escape of it that JSON has, too.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 

@@ -1,8 +1,8 @@
-"""Consumer in a group: reads what the group assigns to this member, and commits how far records are written.
+"""Consumer in a group: reads the partitions that the group assigns to this member, and commits the offsets of written records.
 
-At least once: an offset is committed only after the records before it have been written to stdout. `done` holds those offsets. Whoever
-prints sets them batch by batch; between two rounds of fetches all records that came are printed, so that the consumer's own positions
-count, which are also past records that are not shown (aborted ones, markers of transactions).
+At least once: an offset is committed only after the records before it have been written to stdout. `done` holds those offsets. The
+caller sets them batch by batch. Between two rounds of fetches all records are written, and `done` takes the consumer's own positions:
+these are also past records that are not shown, such as aborted ones and markers of transactions.
 
 When the group takes partitions away, their offsets are committed first. If the group has already given them to others (`Member.is_lost`),
 nothing is committed, and those records come again.
@@ -25,10 +25,10 @@ COMMIT_S = 5.0
 
 IDLE_S = 0.1
 END_S = 3.0
-"""Time for the last commit where the coordinator cannot be reached."""
+"""Time for retries of the last commit."""
 
 Begin = Callable[[Sequence[Partition]], Mapping[Partition, int]]
-"""Return the offsets at which partitions are begun of which the group has committed none. Raises RequestFailed."""
+"""Return the first offsets to read of partitions that have no committed offset. Raises RequestFailed."""
 
 
 class GroupConsumer:

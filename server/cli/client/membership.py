@@ -1,10 +1,10 @@
 """Memberships of `ottla consume` in consumer groups, by both of Kafka's protocols. Blocking, in one thread.
 
-    ClassicMember     JoinGroup, SyncGroup, Heartbeat: the leader among the members shares out the partitions
-    ConsumerMember    ConsumerGroupHeartbeat (KIP-848): the broker shares out the partitions
+    ClassicMember     JoinGroup, SyncGroup, Heartbeat: one member, the leader, assigns the partitions
+    ConsumerMember    ConsumerGroupHeartbeat (KIP-848): the broker assigns the partitions
 
-Whoever owns a member calls `beat` often, and when `must_join` is set after it commits and calls `join`, which returns the new assignment.
-`is_lost` says that others may have the partitions already, so that nothing can be committed any more.
+The owner of a member calls `beat` often. If `must_join` is set then, the owner commits and calls `join`, which returns the new assignment.
+If `is_lost` is set, other members may have the partitions already, and nothing can be committed any more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ottla.wire.schema import Message
 
 SESSION_S, HEARTBEAT_S, RETRY_S = 45.0, 3.0, 0.2
 REBALANCE_S = 300.0
-"""Time that the others wait for a member that is writing, Kafka's max.poll.interval.ms."""
+"""Time that a rebalance waits for a member that is busy with its output; Kafka's max.poll.interval.ms."""
 
 METADATA_S = 30.0
 LEAVE_S = 2.0
@@ -184,7 +184,7 @@ class ClassicMember:
         self._member_id, self._generation = "", -1
         self._next_beat_s = self._next_look_s = 0.0
         self._counts: dict[str, int] | None = None
-        """Partitions of the topics that this member has shared out as the leader."""
+        """Number of partitions of each topic when this member assigned them as the leader; None: it is not the leader."""
 
     def beat(self) -> None:
         now_s = time.monotonic()
@@ -371,7 +371,7 @@ class ConsumerMember:
             codes = self._coordinator.commit(offsets, self._member_id, self._epoch, timeout_s)
             if ErrorCode.STALE_MEMBER_EPOCH not in codes.values():
                 break
-            self._send(self._epoch)  # the answer tells the newer epoch
+            self._send(self._epoch)  # the response has the newer epoch
         if _is_lost(codes):
             self.must_join = self.is_lost = True
             self._epoch = JOINING
@@ -407,7 +407,7 @@ class TopicNames:
                 self.ids[topic.name or ""] = topic.topic_id
                 self.names[topic.topic_id] = topic.name or ""
         if any(topic_id not in self.names for topic_id, _ in found):
-            raise TemporaryFailure("the group assigns a topic that the brokers do not tell of yet")
+            raise TemporaryFailure("the group assigns a topic that is not in the metadata of the brokers yet")
 
 
 def places_in(assignment: Any) -> frozenset[_Place]:

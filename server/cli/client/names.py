@@ -1,7 +1,7 @@
 """Names of topics and groups for a shell's completion, from the cluster that the command line names.
 
-Nobody waits long for Tab, and nobody wants an error there: after LIMIT_S, or on any failure, there are no names. A name that a shell would
-not take as it is, such as a group's name with a space or a dollar sign, is left out: a stranger may have chosen it.
+A press of Tab must neither wait long nor print an error: after LIMIT_S, or on any failure, there are no names. A name with characters that
+have a meaning in a shell, such as a space or a dollar sign, is left out: a stranger may have chosen the name of a group.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _names(
     try:
         with _limited(), closing(reach(connection_options(parser, words))) as cluster:
             found = ask(cluster)
-    except Exception:  # noqa: BLE001 - whatever it is, the user asked for names and not for a reason
+    except Exception:  # noqa: BLE001 - whatever it is, completion prints no error
         return []
     return sorted(each for each in found if each.startswith(begun) and _SAFE.fullmatch(each))[:NAMES_MAX]
 

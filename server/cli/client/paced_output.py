@@ -1,4 +1,4 @@
-"""Output of a command with other duties: a member of a group that writes to a slow reader, and signals that come meanwhile."""
+"""Output of a group's member, which sends heartbeats even while the reader of its output is slow, and the signals that end it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     ShareConsumer     heartbeats, share sessions with the leaders of the assigned partitions, fetches and acknowledgements
     Acquired          records of one partition that this member has acquired, until `acknowledge`
 
-Each leader has one request in flight. The next fetch is sent after the records of the one before are acknowledged, so that no lock of a
-record waits for others. Records that are not acknowledged, because the command is killed, come again when their lock ends.
+Each leader has one request in flight. The next fetch is sent after the records of the one before are acknowledged, so that no record is
+locked while it waits for others. If the command is killed, its unacknowledged records come again when their lock ends.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ GAP, ACCEPT, RELEASE, REJECT = range(4)
 
 RECORDS_MAX = 500
 ACQUIRED_MAX = 100_000
-"""Limit of the offsets in one answer, ten times of what a broker may lock in a partition."""
+"""Limit of the offsets in one response, ten times the number that a broker may lock in a partition."""
 
 MAX_WAIT_MS = 500
 ANSWER_BYTES = 16 << 20
-LOCK_MS = 30_000  # brokers tell another one
+LOCK_MS = 30_000  # for brokers whose response has no timeout of the lock
 EMPTY_ROUNDS = 2
 BEAT_S, FIRST_BEAT_S = 3.0, 0.2
 _ACQUIRE_MODE_VERSION, _RECORD_LIMIT = 2, 1  # not more records than asked for (KIP-1206)
@@ -141,9 +141,9 @@ class ShareConsumer:
         self._next_beat_s = time.monotonic() + (BEAT_S if self._assigned else FIRST_BEAT_S)
 
     def end(self) -> None:
-        """Give back what is acquired, and leave the group. Raises RequestFailed."""
+        """Release the acquired records, and leave the group. Raises RequestFailed."""
         for session in self._sessions.values():
-            # When the connection ends a broker gives back what it holds, too; this is sooner.
+            # A broker also releases the records when the connection ends, but later.
             if not session.is_asked and session.epoch > 0:
                 request = ShareAcknowledgeRequest(
                     group_id=self._group, member_id=self._member_id, share_session_epoch=LEAVING, topics=[]
@@ -237,7 +237,7 @@ class ShareConsumer:
             for part in topic.partitions:
                 place = self._names.names.get(topic.topic_id, ""), part.partition_index
                 if place not in session.partitions:
-                    continue  # it was given back meanwhile
+                    continue  # this member has lost the partition meanwhile
                 self._cluster.check(f"partition {place[0]}-{place[1]}", part.error_code, part.error_message)
                 if part.acquired_records:
                     found.append(_acquired(place, leader, part, until_s))

@@ -124,7 +124,7 @@ def test_a_classic_member_joins_leads_and_leaves(cluster: Scripted) -> None:
 
 
 def test_a_classic_member_joins_until_it_is_let_in(cluster: Scripted) -> None:
-    """Whatever changes meanwhile: the generation, the coordinator, the connection, and the member's own id."""
+    """Meanwhile the generation, the coordinator, the connection and the member's own id change."""
     member: Any = ClassicMember(cluster, "group", ["topic"])  # type: ignore[arg-type]
     cluster.answers = [
         joined(),
@@ -138,7 +138,7 @@ def test_a_classic_member_joins_until_it_is_let_in(cluster: Scripted) -> None:
         synced(),
     ]
     for _ in range(3):
-        # Others may have had its partitions in the generation that it has missed: what it knows of them is old.
+        # Others may have had its partitions in the generation that it has missed: its positions are old.
         assert member.join() == () and (member.must_join, member.is_lost) == (True, True)
     assert member.join() == (("topic", 0),)
     assert not member.must_join and not member.is_lost
@@ -266,7 +266,7 @@ def test_a_consumer_member_that_was_fenced_begins_anew(cluster: Scripted, code: 
     assert all(isinstance(each, ConsumerGroupHeartbeatRequest) for each in cluster.asked)
 
 
-def test_a_cluster_without_the_protocol_is_told(cluster: Scripted) -> None:
+def test_a_cluster_without_the_protocol_is_an_error_that_names_the_other_one(cluster: Scripted) -> None:
     member: Any = ConsumerMember(cluster, "group", ["topic"])  # type: ignore[arg-type]
     cluster.answers = [beaten(0, code=ErrorCode.UNSUPPORTED_VERSION)]
     with pytest.raises(RequestFailed, match="try --group-protocol classic"):
