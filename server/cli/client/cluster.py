@@ -224,8 +224,10 @@ class Cluster:
             raise TemporaryFailure("there is no controller")
         return self.broker(controller_id)
 
-    def coordinator(self, key: str, *, of_transaction: bool = False) -> BrokerConnection:
-        """Find the coordinator of a group, or of a transactional id; return its connection."""
+    def coordinator(
+        self, key: str, *, of_transaction: bool = False, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> BrokerConnection:
+        """Find the coordinator of a group, or of a transactional id; return its connection. `timeout_s`: for retries."""
         request = FindCoordinatorRequest(key=key, key_type=int(of_transaction), coordinator_keys=[key])
 
         def find() -> BrokerConnection:
@@ -236,7 +238,7 @@ class Cluster:
             self._addresses[found.node_id] = Address(found.host, found.port)
             return self.broker(found.node_id)
 
-        return self.patiently(find)
+        return self.patiently(find, timeout_s)
 
     # --- how to ask
 

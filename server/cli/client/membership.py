@@ -123,7 +123,7 @@ class Coordinator:
 
         def once() -> Any:
             try:
-                answer = self._connected().ask(request, at_most=at_most, timeout_s=answer_s)
+                answer = self._connected(timeout_s).ask(request, at_most=at_most, timeout_s=answer_s)
             except ConnectionLost as error:
                 self.hang_up()
                 raise TemporaryFailure(str(error)) from None
@@ -150,9 +150,9 @@ class Coordinator:
             self.cluster.drop(self._connection)
             self._connection = None
 
-    def _connected(self) -> BrokerConnection:
+    def _connected(self, timeout_s: float) -> BrokerConnection:
         if self._connection is None or self._connection.is_closed:
-            self._connection = self.cluster.coordinator(self.group)
+            self._connection = self.cluster.coordinator(self.group, timeout_s=timeout_s)
             self._connection.patience_s = max(self._connection.patience_s, _PATIENCE_S)
         return self._connection
 

@@ -130,7 +130,7 @@ class Silent(Cluster):
     def __init__(self, answer: object) -> None:
         self.answer = answer
 
-    def coordinator(self, key: str, *, of_transaction: bool = False) -> Any:
+    def coordinator(self, key: str, *, of_transaction: bool = False, timeout_s: float = 0.0) -> Any:
         return SimpleNamespace(ask=lambda request: self.answer)
 
     def controller(self) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from ottla.server.cli.client import membership
 from ottla.server.cli.client.assignment import assigned, encoded, subscription
 from ottla.server.cli.client.cluster import TemporaryFailure
-from ottla.server.cli.client.membership import ClassicMember, ConsumerMember
+from ottla.server.cli.client.membership import LEAVE_S, ClassicMember, ConsumerMember
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
@@ -48,6 +48,8 @@ class Scripted:
         self.is_closed = False
         self.patience_s = 0.0
         self.found = 0
+        self.timeout_s = 0.0
+        """Time in which the coordinator had to be found the last time."""
 
     def ask(self, request: Any, *, at_most: int = 1000, timeout_s: float = 0.0) -> Any:
         self.asked.append(request)
@@ -58,8 +60,9 @@ class Scripted:
 
     # --- of the cluster
 
-    def coordinator(self, group: str) -> "Scripted":
+    def coordinator(self, group: str, *, timeout_s: float) -> "Scripted":
         self.found += 1
+        self.timeout_s = timeout_s
         return self
 
     def drop(self, connection: "Scripted") -> None:
@@ -119,6 +122,7 @@ def test_a_classic_member_joins_leads_and_leaves(cluster: Scripted) -> None:
     cluster.answers = [LeaveGroupResponse(error_code=0)]
     member.leave()
     assert type(cluster.asked[-1]) is LeaveGroupRequest and cluster.asked[-1].members[0].member_id == "me"
+    assert cluster.timeout_s == LEAVE_S  # whoever presses Ctrl-C does not wait longer for a coordinator that is gone
     member.leave()  # once is enough
     assert cluster.answers == []
 
