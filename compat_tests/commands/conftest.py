@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.server.cli.cli import main
 
@@ -59,3 +60,11 @@ def created(ottla: Callable[..., Told], unique: Callable[[str], str]) -> Callabl
         return name
 
     return create
+
+
+def write(servers: str, topic: str, count: int, size: int = 0) -> None:
+    """Write `value 0`, `value 1` and so on to two partitions in turn, each with `size` bytes more."""
+    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000})
+    for index in range(count):
+        producer.produce(topic, f"value {index} {'x' * size}".encode(), partition=index % 2)
+    assert producer.flush(60) == 0

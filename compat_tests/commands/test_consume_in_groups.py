@@ -9,8 +9,9 @@ import threading
 from subprocess import PIPE
 
 import pytest
+from compat_tests.commands.conftest import write
 from compat_tests.support.brokers import wait_until
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
 from ottla.server.cli.client.membership import Coordinator
@@ -28,13 +29,6 @@ def topic(created, servers):
     name = created(2)
     write(servers, name, 10)
     return name
-
-
-def write(servers, topic, count, size=0):
-    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000})
-    for index in range(count):
-        producer.produce(topic, f"value {index} {'x' * size}".encode(), partition=index % 2)
-    assert producer.flush(60) == 0
 
 
 def described(ottla, group):

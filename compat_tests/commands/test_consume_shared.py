@@ -8,8 +8,8 @@ import sys
 from subprocess import PIPE
 
 import pytest
+from compat_tests.commands.conftest import write
 from compat_tests.support.brokers import wait_until
-from confluent_kafka import Producer
 
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
 from ottla.server.cli.client.security import Security
@@ -21,13 +21,6 @@ from ottla.wire.messages.alter_configs import (
 
 COMMAND = (sys.executable, "-m", "ottla", "consume", "--timeout", "60")
 GROUP = 32  # type of a resource with settings
-
-
-def write(servers, topic, count, size=0):
-    producer = Producer({"bootstrap.servers": servers})
-    for index in range(count):
-        producer.produce(topic, f"value {index} {'x' * size}".encode(), partition=index % 2)
-    assert producer.flush(60) == 0
 
 
 @pytest.fixture
