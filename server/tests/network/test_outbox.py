@@ -1,6 +1,7 @@
 """Buffers and file regions reach the socket in order and whole, however little it takes at a time."""
 
 import errno
+import math
 import os
 import socket
 from pathlib import Path
@@ -12,6 +13,12 @@ from ottla.server.network import outbox as outbox_module
 from ottla.server.network import transport
 from ottla.server.network.outbox import Outbox, Progress
 from ottla.server.network.transport import PlainTransport
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch):
+    """Let a call of `send` take as long as a busy machine needs."""
+    monkeypatch.setattr(outbox_module, "TURN_S", math.inf)
 
 
 class File:
@@ -99,19 +106,21 @@ def test_a_region_that_is_not_cached_is_left_to_a_thread(tmp_path: Path):
             assert drain(outbox, ours, peer) == b"c" * 100
 
 
-def test_a_file_shorter_than_promised_ends_the_connection(tmp_path: Path):
+@pytest.mark.parametrize(("turn_s", "calls"), [(math.inf, 1), (-1.0, 2)])
+def test_a_file_shorter_than_promised_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn_s: float, calls: int
+):
+    monkeypatch.setattr(outbox_module, "TURN_S", turn_s)
     path = tmp_path / "short.log"
     path.write_bytes(b"short")
     ours, peer = socket.socketpair()
     with ours, peer, path.open("rb") as file:
         outbox = Outbox()
         outbox.parts.append(Region(file, 0, 50))
-        try:
+        for _ in range(calls - 1):
+            assert outbox.send(PlainTransport(ours)) is Progress.BLOCKED
+        with pytest.raises(ConnectionError, match="promised"):
             outbox.send(PlainTransport(ours))
-        except ConnectionError as error:
-            assert "promised" in str(error)
-        else:
-            raise AssertionError("a missing tail went unnoticed")
 
 
 def test_a_file_that_cannot_be_read_is_told_apart_from_a_socket_that_is_gone(tmp_path: Path):

@@ -14,6 +14,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.storage import FileRegion, OsFile
+from ottla.server.network import outbox as outbox_module
 from ottla.server.network import tls_batches, tls_session, tls_transport
 from ottla.server.network.connection import Connection
 from ottla.server.network.inbox import Inbox, ReceiveBuffers
@@ -43,8 +44,9 @@ from ottla.server.tests.encrypted import (
 
 @pytest.fixture
 def socket_pair(monkeypatch):
-    """Makes a transport with OpenSSL on the socket, and the client's socket."""
+    """Makes a transport with OpenSSL on the socket, and the client's socket. A send may take as long as a busy machine needs."""
     monkeypatch.setattr(tls_transport, "TURN_S", math.inf)
+    monkeypatch.setattr(outbox_module, "TURN_S", math.inf)
     with contextlib.ExitStack() as made:
 
         def make(version=ssl.TLSVersion.TLSv1_3):
