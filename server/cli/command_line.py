@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ _MANY = ("*", "+", argparse.REMAINDER)
 
 class OneLineParser(argparse.ArgumentParser):
     """Parser that reports an error as one line on stderr, which names --help. Its subcommands' parsers do so, too."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # A word that begins with a minus sign and a digit is a value, not an option: -1h, a while ago, as well as -10.
+        self._negative_number_matcher = re.compile(r"-[0-9]")
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))

@@ -9,12 +9,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ottla.server.cli.client.output import Progress, RequestFailed, UsageError, print_json, print_pairs, say
+from ottla.server.cli.client.times import parse_time
 from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.generation.arrival import (
     DATA_RATE,
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 RATE_MAX = 100_000
 SHARES_MAX = 0.5
 BEGIN = "2026-01-01T00:00:00Z"
+BEGIN_MS_MIN = 31_536_000_000
+"""The year 1971: late records have earlier times, and no record one before 1970."""
+
 CHUNK_RECORDS = 1000
 CHUNKS_A_SECOND = 10
 ALL = ACKS["all"]
@@ -90,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{name}", type=_share, default=0.0, metavar="SHARE", help=f"share of records that {what}, such as 0.01")
     rate = f"records a second (default: as quickly as can be, with times as of {DATA_RATE} a second)"
     add("--rate", type=_rate, metavar="N", help=rate)
-    begin = f"time of the first event, or now (default: {BEGIN})"
+    begin = f"time of the first event, -1h or now (default: {BEGIN})"
     add("--begin", type=_begin, default=BEGIN, metavar="TIME", help=begin)
     add("--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows")
     add("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
@@ -124,15 +128,10 @@ def _rate(text: str) -> int:
 
 def _begin(text: str) -> int:
     """Parse a time to ms since 1970, as argparse's `type` of an option."""
-    if text == "now":
-        return time.time_ns() // 1_000_000
-    with contextlib.suppress(ValueError, OverflowError):
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        if moment.year >= 1971:
-            return int(moment.timestamp()) * 1000
-    raise argparse.ArgumentTypeError(f"{text} is not a time such as {BEGIN}, nor the word now")
+    with contextlib.suppress(ValueError):
+        if (found := parse_time(text, UTC)) >= BEGIN_MS_MIN:
+            return found
+    raise argparse.ArgumentTypeError(f"{text} is not a time such as {BEGIN}, -1h or now")
 
 
 def run(options: argparse.Namespace) -> int:

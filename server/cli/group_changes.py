@@ -52,7 +52,7 @@ def add_actions(actions: Actions) -> None:
         earliest="the first record that is there",
         latest="the end, before the next record",
         offset="this offset, or the nearest that is there",
-        time="the first record since YYYY-MM-DDTHH:MM:SS: UTC, as in Kafka's script, unless it names a zone",
+        time="the first record since YYYY-MM-DDTHH:MM:SS (UTC, as in Kafka's script, unless it names a zone), or -1h",
     )
     mode = resetting.add_mutually_exclusive_group()
     mode.add_argument("--execute", action="store_true", help="do it")

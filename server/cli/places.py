@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.cluster import EARLIEST, LATEST, by_topic, offsets_at, offsets_since
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.client.times import parse_time
+from ottla.server.cli.client.times import FORMS, parse_time
 from ottla.server.cli.command_line import is_number
 from ottla.wire.settings import parse_integer
 
@@ -65,14 +65,9 @@ def milliseconds(option: str, text: str, zone: tzinfo | None = None) -> int:
     `zone` is that of a text that names none; None: the local one.
     """
     try:
-        timestamp_ms = parse_time(text, zone)
+        return parse_time(text, zone)
     except ValueError:
-        raise UsageError(
-            f"{option} {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
-        ) from None
-    if timestamp_ms < 0:
-        raise UsageError(f"{option} {text}: is before 1970")
-    return timestamp_ms
+        raise UsageError(f"{option} {text}: must be a time such as {FORMS}, and not before 1970") from None
 
 
 def places_of(cluster: Cluster, texts: Sequence[str], option: str = "") -> list[Partition]:

@@ -56,7 +56,7 @@ def add_actions(actions: Actions) -> None:
     add_dry_run(altering)
     looking = actions.add("offsets", "tell the offset of each partition at a time", _offsets)
     looking.add_argument("names", nargs="+", metavar="TOPIC[:N,N]", help="a topic, or some of its partitions")
-    since = "of the first record since YYYY-MM-DDTHH:MM:SS, local time unless it names a zone"
+    since = "of the first record since YYYY-MM-DDTHH:MM:SS (local time unless it names a zone), or -1h"
     looking.add_argument("--at", required=True, metavar="TIME", help=since)
     trimming = actions.add("trim", "delete the oldest records of topics", _trim)
     where = "a topic, or some of its partitions"
@@ -64,7 +64,7 @@ def add_actions(actions: Actions) -> None:
     add_target(
         trimming,
         offset="delete all records before this offset",
-        time="delete all records before the first since YYYY-MM-DDTHH:MM:SS: UTC unless it names a zone",
+        time="delete all records before the first since YYYY-MM-DDTHH:MM:SS (UTC unless it names a zone), or -7d",
         latest="delete all records that are there",
     )
     add_dry_run(trimming)

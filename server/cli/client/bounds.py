@@ -11,8 +11,6 @@ As in rpk, a time of ten digits behind a plain @ is in seconds.
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,15 +25,12 @@ from ottla.server.cli.client.cluster import (
 )
 from ottla.server.cli.client.output import UsageError
 from ottla.server.cli.client.times import parse_time
-from ottla.server.config.quantities import DURATIONS_MS
 from ottla.wire.settings import parse_integer
 
 STORED = "stored"
 _BEGINNINGS, _ENDS = ("beginning", "start", "earliest", "oldest"), ("end", "latest", "newest")
 _WORDS = dict.fromkeys(_BEGINNINGS, "beginning") | dict.fromkeys(_ENDS, "end")
 """Words of kcat, rpk, Kafka's clients, kaf and kafkactl."""
-_WHILE = re.compile(r"-(?:[0-9]{1,12}(?:ms|min|[smhdw]))+")
-_PART = re.compile(r"([0-9]+)(ms|min|[smhdw])")
 _SECONDS_DIGITS = 10
 
 
@@ -76,22 +71,13 @@ def parse_bounds(texts: Sequence[str]) -> Bounds:
 
 def _time_ms(option: str, text: str) -> int:
     """Return a time as ms since 1970. `option`: whole value of -o, for the error. Raises UsageError."""
-    if _WHILE.fullmatch(text):
-        found = int(time.time() * 1000) - sum(int(count) * DURATIONS_MS[unit] for count, unit in _PART.findall(text))
-    elif (number := parse_integer(text, 64)) is not None and not text.startswith("-"):
+    if (number := parse_integer(text, 64)) is not None and number >= 0:
         is_seconds = option.startswith("@") and len(text) == _SECONDS_DIGITS
-        found = number * 1000 if is_seconds else number
-    else:
-        try:
-            found = parse_time(text)
-        except ValueError:
-            raise UsageError(
-                f"-o {option}: {text!r} is no time such as 2026-11-28, 2026-11-28T10:30, 2026-11-28T10:30+01:00, -1h or"
-                " 1700000000000 (ms since 1970)"
-            ) from None
-    if found < 0:
-        raise UsageError(f"-o {option}: the time is before 1970")
-    return found
+        return number * 1000 if is_seconds else number
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise UsageError(f"-o {option}: {error}") from None
 
 
 def begin_and_end(

@@ -110,7 +110,8 @@ def test_the_offset_of_a_time(ottla: Shell) -> None:
         assert offsets("2023-11-14T22:13:21") == [None, None]
     with local_zone("UTC"):
         assert offsets("2023-11-14T22:13:21") == offsets("2023-11-14T23:13:21+01:00") == [1, None]
-    assert offsets("2099-01-01") == [None, None]
+    assert offsets("2099-01-01") == offsets("-1h") == [None, None]
+    assert offsets("1700000000000") == [0, None] and offsets("-1000w") == offsets("2001-01-01")
     assert ottla("topics", "offsets", f"{TOPIC}:0", "--at", "2001-01-01").lines[-1].split() == [
         TOPIC,
         "0",

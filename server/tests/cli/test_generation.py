@@ -204,6 +204,7 @@ def test_a_time_is_read():
         (["clicks", "--begin", "yesterday"], "yesterday is not a time such as 2026"),
         (["clicks", "--begin", "0001-01-01"], "0001-01-01 is not a time such as 2026"),
         (["clicks", "--begin", "1700-01-01T00:00:00Z"], "is not a time"),
+        (["clicks", "--begin", "-60w1"], "-60w1 is not a time such as 2026-01-01T00:00:00Z, -1h or now"),
         (["clicks", "--format", "xml"], "invalid choice"),
         (["clicks", "--records", "0"], "0 is not a number from 1 on"),
     ],
