@@ -26,7 +26,8 @@ do: what it cuts, removes or makes anew, or why it would be refused. Nothing is 
 Give all directories of log.dirs together, as a start would have them. The id of the broker is the one in meta.properties, or
 that of --config. A member of a cluster is looked at as if it were alone: ZooKeeper is not asked what it hosts.
 
-Ends with 1 if something is damaged, or a start would be refused.
+Ends with 1 if something is damaged, or a start would be refused; with 2 if a setting in --config is wrong, or settings do not fit
+together.
 """
 
 EXAMPLES = """\
@@ -44,7 +45,7 @@ _PROGRESS_S = 0.2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla check`: the data directories and the settings of the broker."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="data directories, all of one broker")
-    config = "server.properties with log.dirs and the broker's id"
+    config = "server.properties, whose settings are checked as a start does; has log.dirs and the broker's id"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
     parser.add_argument("--json", action="store_true", help="one object, for programs")
 
@@ -82,10 +83,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _start_settings(folders: Sequence[Path], file: Path | None) -> dict[str, str]:
-    """Collect the settings for the simulated start. Raises ConfigError."""
-    from ottla.server.config.broker_config import ConfigError
+    """Collect the settings for the simulated start. Raises ConfigError, also if a broker does not start with `file`."""
+    from ottla.server.config.broker_config import ConfigError, load_config
 
     given = given_texts(file, [])
+    if file is not None:
+        try:
+            load_config(given)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {error}") from None
     texts = {name: given[name] for name in _TAKEN if name in given}
     if folders:
         texts["log.dirs"] = ",".join(os.path.abspath(each) for each in folders)

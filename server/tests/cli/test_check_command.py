@@ -431,3 +431,26 @@ def test_the_folder_of_a_partition_is_none_of_a_broker(data: Path, capsys: pytes
 def test_wrong_use(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("log.retentoin.ms=1", "Unknown setting log.retentoin.ms"),
+        ("log.retention.ms=soon", "Invalid value soon for setting log.retention.ms"),
+        ("num.partitions=0", "Invalid value 0 for setting num.partitions"),
+        ("log.segment.bytes=10MB", "Invalid value 10MB for setting log.segment.bytes"),
+        ("group.consumer.max.heartbeat.interval.ms=9000\ngroup.consumer.min.heartbeat.interval.ms=9001", "heartbeat"),
+        ("inter.broker.listener.name=INSIDE", "inter.broker.listener.name"),
+    ],
+)
+def test_settings_with_which_no_broker_starts_are_refused(
+    data: Path, line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    properties = data.parent / "server.properties"
+    properties.write_text(f"node.id=3\nlog.dirs={data}\n{line}\n")
+    before = pictured(data)
+    assert main(["check", "--config", str(properties)]) == 2
+    told = capsys.readouterr()
+    assert words in told.err and str(properties) in told.err and told.err.count("\n") == 1 and not told.out
+    assert pictured(data) == before
