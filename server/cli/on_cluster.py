@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
-from ottla.server.cli.client.connection import Address
+from ottla.server.cli.client.connection import CLIENT_ID, Address
 from ottla.server.cli.client.output import RequestFailed, UsageError, shown_text
 from ottla.server.cli.client.security import read_properties, security_of
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ONE_ADDRESS, fail, seconds
@@ -105,7 +105,8 @@ def reach(options: argparse.Namespace) -> Cluster:
     """Connect to the cluster that the options name. Raises RequestFailed, UsageError."""
     texts = client_settings(options)
     timeout_s = getattr(options, "timeout", TIMEOUT_S)
-    return Cluster.reached(bootstrap_addresses(options, texts), security_of(texts), timeout_s)
+    client_id = texts.get("client.id") or CLIENT_ID
+    return Cluster.reached(bootstrap_addresses(options, texts), security_of(texts), timeout_s, client_id)
 
 
 def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:

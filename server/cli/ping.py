@@ -1,4 +1,4 @@
-"""ottla ping [HOST:PORT | -b HOST:PORT | --settings-from-environment] [--tls] [--wait] [--timeout SECONDS]
+"""ottla ping [HOST:PORT,... | -b HOST:PORT,... | --settings-from-environment] [--tls] [--wait] [--timeout SECONDS]
 
 A health check: it speaks to one broker without any client library, and without a login.
 """
@@ -11,7 +11,6 @@ import socket
 import ssl
 import struct
 import time
-from functools import partial
 
 from ottla.server.cli.command_line import (
     EXIT_FAILED,
@@ -38,7 +37,8 @@ _FRAME_MAX = 1 << 20
 
 DESCRIPTION = """\
 Asks a broker for the versions that it speaks. Exit code 0: it answers; 1: it does not, and one line on stderr says why. It is
-asked before anybody would have to log in. With --tls the connection is encrypted; the certificate is not looked at.
+asked before anybody would have to log in. With --tls the connection is encrypted; the certificate is not looked at. Of several brokers
+each is asked in turn until one answers.
 
 With --settings-from-environment, as in containers, it asks the broker that `ottla start --settings-from-environment` runs.
 """
@@ -47,12 +47,13 @@ examples:
   ottla ping                                     the broker at {DEFAULT_ADDRESS}
   ottla ping --wait --timeout 30                 until a broker that has just been started answers
   ottla ping broker1.example:9093 --tls --timeout 10
+  ottla ping broker1.example:9092,broker2.example:9092
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `ottla ping`: the broker's address and the options."""
-    add_address(parser, f"the broker (default: the first of ${BOOTSTRAP_VARIABLE}, or {DEFAULT_ADDRESS})")
+    add_address(parser, f"the broker, or several with commas (default: ${BOOTSTRAP_VARIABLE}, or {DEFAULT_ADDRESS})")
     parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="the broker, as other commands name it")
     variables = "ask the listener that variables such as OTTLA_LISTENERS or KAFKA_LISTENERS name, as in a container"
     parser.add_argument("--settings-from-environment", action="store_true", help=variables)
@@ -77,22 +78,31 @@ def run(options: argparse.Namespace) -> int:
             address, encrypted = address_to_ask(os.environ)
         except ConfigError as error:
             return fail(str(error), EXIT_USAGE)
-    address = address or os.environ.get(BOOTSTRAP_VARIABLE, "").partition(",")[0].strip() or DEFAULT_ADDRESS
-    host, separator, port = address.rpartition(":")
-    if not separator or not is_number(port, 5) or not 0 < int(port) < 65536:
+    address = address or os.environ.get(BOOTSTRAP_VARIABLE, "").strip() or DEFAULT_ADDRESS
+    brokers: dict[str, tuple[str, int]] = {}
+    for each in filter(None, (part.strip() for part in address.split(","))):
+        host, separator, port = each.rpartition(":")
+        if not separator or not is_number(port, 5) or not 0 < int(port) < 65536:
+            return fail(f"{each}: must be HOST:PORT", EXIT_USAGE)
+        brokers[each] = host.strip("[]") or "127.0.0.1", int(port)
+    if not brokers:
         return fail(f"{address}: must be HOST:PORT", EXIT_USAGE)
-    ask = partial(_ask, host.strip("[]") or "127.0.0.1", int(port), encrypted=encrypted)
     end_s = time.monotonic() + options.timeout
     while True:
-        try:
-            ask(max(end_s - time.monotonic(), MOMENT_S))
-        except (OSError, ValueError) as error:
-            if not options.wait or time.monotonic() + AGAIN_S >= end_s:
-                return fail(f"{address} does not answer: {_reason(error)}", EXIT_FAILED)
-            time.sleep(AGAIN_S)
-        else:
-            print(f"{address} answers")
-            return EXIT_OK
+        reasons = []
+        for index, (name, place) in enumerate(brokers.items()):
+            # Each of those that are left gets its share of the time, so that one that hangs does not take it all.
+            share_s = (end_s - time.monotonic()) / (len(brokers) - index)
+            try:
+                _ask(*place, max(share_s, MOMENT_S), encrypted=encrypted)
+            except (OSError, ValueError) as error:
+                reasons.append(f"{name} does not answer: {_reason(error)}")
+            else:
+                print(f"{name} answers")
+                return EXIT_OK
+        if not options.wait or time.monotonic() + AGAIN_S >= end_s:
+            return fail("; ".join(reasons), EXIT_FAILED)
+        time.sleep(AGAIN_S)
 
 
 def _ask(host: str, port: int, timeout_s: float, *, encrypted: bool) -> None:

@@ -11,7 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, PATIENCE_S, Address, BrokerConnection, connect
+from ottla.server.cli.client.connection import (
+    ANSWER_TIMEOUT_S,
+    CLIENT_ID,
+    PATIENCE_S,
+    Address,
+    BrokerConnection,
+    connect,
+)
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, ids, say
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -107,16 +114,20 @@ def nearest(name: str, known: Sequence[str]) -> str:
 class Cluster:
     """Client of a cluster. Create it by `Cluster.reached` and call `close` at the end."""
 
-    def __init__(self, first: BrokerConnection, security: Security, timeout_s: float) -> None:
+    def __init__(
+        self, first: BrokerConnection, security: Security, timeout_s: float, client_id: str = CLIENT_ID
+    ) -> None:
         self.first = first
         """The connection to the broker that was found first."""
 
-        self._security, self._timeout_s = security, timeout_s
+        self._security, self._timeout_s, self._client_id = security, timeout_s, client_id
         self._addresses: dict[int, Address] = {}
         self._connections: dict[int, BrokerConnection] = {}
 
     @classmethod
-    def reached(cls, servers: Sequence[Address], security: Security, timeout_s: float) -> Cluster:
+    def reached(
+        cls, servers: Sequence[Address], security: Security, timeout_s: float, client_id: str = CLIENT_ID
+    ) -> Cluster:
         """Connect to the first server that answers, and read the metadata. Raises RequestFailed after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         failure: RequestFailed | None = None
@@ -125,7 +136,7 @@ class Cluster:
             share_s = max(0.1, (deadline_s - time.monotonic()) / (len(servers) - index))
             end_s = time.monotonic() + share_s
             try:
-                cluster = cls(connect(address, security, share_s), security, timeout_s)
+                cluster = cls(connect(address, security, share_s, client_id), security, timeout_s, client_id)
                 cluster._learn(cluster._metadata_of(cluster.first, (), False, max(0.1, end_s - time.monotonic())))
                 return cluster
             except RequestFailed as error:
@@ -201,7 +212,7 @@ class Cluster:
             raise TemporaryFailure(f"broker {node_id} is not there")
         address = self._addresses[node_id]
         try:
-            return connect(address, self._security, self._timeout_s)
+            return connect(address, self._security, self._timeout_s, self._client_id)
         except RequestFailed as error:
             raise ConnectionLost(
                 f"the cluster says that broker {node_id} is at {address}, and: {error}"

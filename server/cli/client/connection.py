@@ -72,8 +72,9 @@ class Address(NamedTuple):
 class BrokerConnection:
     """Connection to a broker, opened by `connect`. All methods raise ConnectionLost if the connection is broken."""
 
-    def __init__(self, sock: socket.socket, address: Address) -> None:
-        self.address = address
+    def __init__(self, sock: socket.socket, address: Address, client_id: str = CLIENT_ID) -> None:
+        """`client_id`: name of this client in its requests; quotas and logs of brokers know it by that."""
+        self.address, self._client_id = address, client_id
         self.socket = sock
         self.versions: dict[int, VersionRange] = {}
         """Versions of requests that the broker takes, by api key."""
@@ -148,7 +149,7 @@ class BrokerConnection:
     def _send(self, request: Message, version: int, *, has_answer: bool = True) -> None:
         cls = type(request)
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(cls.api_key, version, self._last_id, CLIENT_ID)
+        header = RequestHeader(cls.api_key, version, self._last_id, self._client_id)
         parts: list[Any] = [b"", encode_request_header(header, request_header_version(cls, version))]
         try:
             parts += request.encode_parts(version)
@@ -234,12 +235,12 @@ class BrokerConnection:
         )
 
 
-def connect(address: Address, security: Security, timeout_s: float) -> BrokerConnection:
-    """Open a connection and log in. Raises RequestFailed with the reason, within `timeout_s`."""
+def connect(address: Address, security: Security, timeout_s: float, client_id: str = CLIENT_ID) -> BrokerConnection:
+    """Open a connection as client `client_id` and log in. Raises RequestFailed with the reason, within `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     sock = _opened(address, security, deadline_s, timeout_s)
     try:
-        connection = BrokerConnection(sock, address)
+        connection = BrokerConnection(sock, address, client_id)
         connection.frame_bytes_max = FIRST_BYTES_MAX
         try:
             _learn_versions(connection, deadline_s)

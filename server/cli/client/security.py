@@ -6,7 +6,8 @@
     sasl.jaas.config            the login module's line with username and password; tokenauth=true: of a delegation token
     sasl.oauthbearer.*          the source of tokens (`oauth.py`); https of an issuer has its ssl.* in the JAAS line, as in Kafka
 
-Other names are settings of other clients, and are ignored as Kafka's tools ignore them.
+`on_cluster.py` reads client.id and bootstrap.servers. Other names are settings of other clients, and are ignored as Kafka's tools
+ignore them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from ottla.server.broker import Broker
 from ottla.server.cli.client.assignment import topics_in
 from ottla.server.cli.client.cluster import Cluster, TemporaryFailure
 from ottla.server.cli.client.groups import commit, committed_of, list_groups, starts_of
+from ottla.server.cli.client.membership import ClassicMember
+from ottla.server.cli.on_cluster import reach
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 from ottla.server.tests.console_client import write
 from ottla.wire.messages.classic_group import (
@@ -124,6 +127,21 @@ def test_members_of_a_classic_group(ottla: Shell, cluster: Cluster) -> None:
     shown = ottla("groups", "members", "classic").lines
     assert shown[-2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "SUBSCRIBED", "ASSIGNED"]
     assert shown[-1].split() == [member, "till-1", "ottla", "/127.0.0.1", TOPIC, f"{TOPIC}:0,1"]
+
+
+def test_a_client_id_is_the_client_of_requests_on_every_connection(ottla: Shell) -> None:
+    options = argparse.Namespace(bootstrap_server=ottla.bootstrap, properties=["client.id=till 7"], timeout=60.0)
+    named = reach(options)
+    try:
+        named.drop(named.first)  # the coordinator is asked over another connection than the first
+        member = ClassicMember(named, "named", [TOPIC])
+        while member.must_join:
+            member.join()
+        [group] = ottla("groups", "members", "named", "--json").json
+        assert [each["client_id"] for each in group["members"]] == ["till 7"]
+        member.leave()
+    finally:
+        named.close()
 
 
 def test_members_of_a_consumer_group(ottla: Shell, cluster: Cluster) -> None:

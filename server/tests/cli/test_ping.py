@@ -173,3 +173,24 @@ def test_the_first_bootstrap_server_of_the_environment_is_asked(
     assert main(["ping"]) == 0
     assert asked == [("broker1.example", 9093), ("broker3.example", 1), ("127.0.0.1", 9092)]
     assert ping.BOOTSTRAP_VARIABLE == BOOTSTRAP_VARIABLE
+
+
+def test_each_of_several_brokers_is_asked_until_one_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        gone = f"127.0.0.1:{listener.getsockname()[1]}"
+    asked = threading.Event()
+    with peer(lambda connection: (connection.recv(100), asked.wait(60))) as silent:
+        with peer(answering(GOOD)) as good:
+            assert main(["ping", "-b", f"{gone},{silent}, {good}", "--timeout", "1"]) == 0
+        assert capsys.readouterr().out == f"{good} answers\n"
+        asked.set()
+    with peer(answering(GOOD)) as good:
+        monkeypatch.setenv(BOOTSTRAP_VARIABLE, f"{gone},{good}")
+        assert main(["ping", *PATIENT]) == 0
+    assert capsys.readouterr().out == f"{good} answers\n"
+    assert main(["ping", f"{gone},{good}", "--timeout", "1"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("does not answer: ") == 2 and gone in told and good in told and told.count("\n") == 1
+    assert main(["ping", f"{gone},nowhere"]) == main(["ping", ","]) == 2
