@@ -205,7 +205,7 @@ def _write(data: bytes) -> int:
 def _at_end(consumer: Consumer, at_end: AtEnd, ends: dict[Partition, int], options: argparse.Namespace) -> None:
     is_over = options.exit or at_end.offset >= ends.get(at_end.place, at_end.offset + 1)
     if not options.quiet:
-        note_end(at_end.place, at_end.offset, is_last=is_over and len(consumer.positions) == 1)
+        note_end(*at_end, is_last=is_over and len(consumer.positions) == 1)
     if is_over:
         consumer.close(at_end.place)
 

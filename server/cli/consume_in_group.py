@@ -133,7 +133,7 @@ class _GroupPrinter:
             self._group.done[each.place] = each.offset
             is_over = self._options.exit or (end is not None and each.offset >= end)
             if not self._options.quiet:
-                note_end(each.place, each.offset, is_last=is_over and self._group.open_count == 1)
+                note_end(*each, is_last=is_over and self._group.open_count == 1)
             if is_over:
                 self._group.close(each.place)
             return

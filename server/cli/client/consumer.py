@@ -62,6 +62,8 @@ class AtEnd(NamedTuple):
 
     place: Partition
     offset: int
+    open_until: int | None
+    """End offset of the partition if records of an open transaction follow, which READ_COMMITTED leaves out; else None."""
 
 
 class Consumer:
@@ -203,7 +205,7 @@ class Consumer:
         position = self.positions[place]
         if position >= end and self._told_end.get(place) != position:
             self._told_end[place] = position
-            yield AtEnd(place, position)
+            yield AtEnd(place, position, part.high_watermark if end < part.high_watermark else None)
 
     def _batches_of(self, place: Partition, leader: int, part: PartitionData) -> Iterator[Batch]:
         if not part.records:

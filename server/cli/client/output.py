@@ -75,9 +75,15 @@ def _print_marked(mark: str, text: str) -> None:
     print(f"{mark} {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
-def note_end(place: tuple[str, int], offset: int, *, is_last: bool) -> None:
-    """Print that the end of a partition is reached. `is_last`: the command ends with it."""
-    note(f"Reached end of topic {place[0]} [{place[1]}] at offset {offset}{': exiting' if is_last else ''}")
+def note_end(place: tuple[str, int], offset: int, open_until: int | None, *, is_last: bool) -> None:
+    """Print that the end of a partition is reached. `is_last`: the command ends with it.
+
+    `open_until`: end offset of the records that wait for the end of a transaction; None if there are none.
+    """
+    text = f"Reached end of topic {place[0]} [{place[1]}] at offset {offset}"
+    if open_until is not None:
+        text += f", and records of an open transaction follow, up to {open_until} (--isolation-level read_committed)"
+    note(text + (": exiting" if is_last else ""))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -75,6 +75,8 @@ class World:
         self.leaders = {("topic", 0): 1, ("topic", 1): 2}
         self.isr = {place: [1, 2] for place in self.leaders}
         self.log: dict[Place, list[bytes]] = {place: [] for place in self.leaders}
+        self.open_from: dict[Place, int] = {}
+        """First offsets of open transactions."""
         self.hang_up: Callable[[int, Any], bool] = lambda node_id, request: False
         self.lose_answer: Callable[[int, Any], bool] = lambda node_id, request: False
         self.refuse_after: Callable[[int, Place], ErrorCode] = lambda node_id, place: ErrorCode.NONE
@@ -170,14 +172,21 @@ class World:
         for each in topic.partitions:
             place = ("topic", each.partition)
             code = self._error(node_id, request, place)
-            batches = [batch for batch in self.log[place] if read_header(batch).next_offset > each.fetch_offset]
             end = self.end(place)
+            stable = self.open_from.get(place, end)
+            readable = stable if request.isolation_level else end
+            headers = [(read_header(batch), batch) for batch in self.log[place]]
+            batches = [
+                batch
+                for header, batch in headers
+                if header.next_offset > each.fetch_offset and header.base_offset < readable
+            ]
             parts.append(
                 PartitionData(
                     partition_index=each.partition,
                     error_code=code,
                     high_watermark=end,
-                    last_stable_offset=end,
+                    last_stable_offset=stable,
                     records=None if code else batches[0] if batches else b"",
                 )
             )
@@ -260,6 +269,19 @@ def test_several_leaders_are_read(world, cluster):
         world.append(PLACES[1], b"c")
     wanted = [(PLACES[0], 2), (PLACES[0], 4), (PLACES[1], 0), (PLACES[1], 1), (PLACES[1], 2)]
     assert read(cluster, {PLACES[0]: 2, PLACES[1]: 0}) == wanted
+
+
+@pytest.mark.parametrize("more", [(), ("-q",), ("--isolation-level", "read_uncommitted")])
+def test_an_open_transaction_in_the_way_is_told_where_reading_ends(world, capfdbinary, more):
+    world.append(PLACES[0], b"a", b"b")
+    world.append(PLACES[0], b"open")
+    world.open_from[PLACES[0]] = 2
+    assert main(["consume", "topic", "-p", "0", "-e", "-b", str(world.address(1)), *more]) == 0
+    told = capfdbinary.readouterr()
+    waits = b"2, and records of an open transaction follow, up to 3 (--isolation-level read_committed)"
+    ends = {(): waits, ("-q",): None}.get(more, b"3")
+    assert told.out == (b"a\nb\nopen\n" if ends == b"3" else b"a\nb\n")
+    assert told.err == (b"" if ends is None else b"% Reached end of topic topic [0] at offset " + ends + b": exiting\n")
 
 
 def test_a_leader_that_moves_is_found(world, cluster, capsys):
