@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ottla.server.cli.client.cluster import Cluster, Partition, Patience
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
 from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
-from ottla.server.cli.client.groups import committed_of
+from ottla.server.cli.client.groups import OffsetsUnstable, committed_of
 from ottla.server.cli.client.membership import Member
-from ottla.server.cli.client.output import ConnectionLost, say
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, say
 
 COMMIT_S = 5.0
 """Time between two commits while records come, Kafka's auto.commit.interval.ms."""
@@ -26,6 +26,9 @@ COMMIT_S = 5.0
 IDLE_S = 0.1
 END_S = 3.0
 """Time for retries of the last commit."""
+
+UNSTABLE_S = 900.0
+"""Time to wait for transactions that commit offsets; Kafka's transaction.max.timeout.ms."""
 
 Begin = Callable[[Sequence[Partition]], Mapping[Partition, int]]
 """Return the first offsets to read of partitions that have no committed offset. Raises RequestFailed."""
@@ -58,6 +61,8 @@ class GroupConsumer:
         """Time by time.monotonic() at which the partitions were assigned."""
         self._assigned: tuple[Partition, ...] | None = None
         """Assignment that is not taken over yet."""
+        self._unstable_since_s: float | None = None
+        """Time by time.monotonic() since which open transactions delay the assignment; None: there are none."""
         self._patience = Patience()
         self._closed: set[Partition] = set()
         self._told_gone: set[Partition] = set()
@@ -81,7 +86,7 @@ class GroupConsumer:
     def round(self) -> Iterator[Batch | AtEnd]:
         """Yield the responses to one round of fetches. Before the round, take over assignments and commit offsets."""
         self.attend()
-        if not self._reader.positions:
+        if self._assigned is not None or not self._reader.positions:
             time.sleep(IDLE_S)
             return
         yield from self._reader.round()
@@ -102,17 +107,30 @@ class GroupConsumer:
     def _attend(self) -> None:
         self._member.beat()
         while self._member.must_join or self._assigned is not None:
-            if self._assigned is None:
+            if self._assigned is None or self._member.must_join:
                 if not self._member.is_lost:
                     self.commit()
                 if self._member.is_lost:
                     self._forget()
                 self._assigned = self._member.join()
             # A failure here must not lose what is assigned.
-            self._take(self._assigned)
-            self._assigned = None
+            try:
+                self._take(self._assigned)
+            except OffsetsUnstable as error:
+                self._wait_for_stable(error)
+                return
+            self._assigned = self._unstable_since_s = None
         if self._commit_s and time.monotonic() >= self._next_commit_s:
             self.commit()
+
+    def _wait_for_stable(self, error: OffsetsUnstable) -> None:
+        """Report, once, that the assignment waits for a transaction. Raises RequestFailed after UNSTABLE_S seconds."""
+        now_s = time.monotonic()
+        if self._unstable_since_s is None:
+            self._unstable_since_s = now_s
+            say(f"{error}; waiting for its end")
+        elif now_s - self._unstable_since_s > UNSTABLE_S:
+            raise RequestFailed(f"{error}; given up after {UNSTABLE_S:g} s")
 
     def beat(self) -> None:
         """Send a heartbeat if one is due. Call this while records are being written."""
@@ -161,7 +179,7 @@ class GroupConsumer:
         kept = {place: offset for place, offset in self.done.items() if place in assigned}
         new = [place for place in assigned if place not in kept]
         if new:
-            stored = committed_of(self._cluster, self._group)
+            stored = committed_of(self._cluster, self._group, new, is_stable=True)
             found = {place: stored[place] for place in new if place in stored}
             self.committed.update(found)
             others = [place for place in new if place not in found]

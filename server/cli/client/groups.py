@@ -30,6 +30,8 @@ from ottla.wire.messages.offsets import (
     OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
@@ -109,21 +111,47 @@ def _listed(cluster: Cluster, what: str, broker: Callable[[], BrokerConnection],
 # --- offsets
 
 
-def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
-    """Return the committed offsets of a group, by partition. Raises RequestFailed."""
+class OffsetsUnstable(RequestFailed):
+    """Error: an open transaction is about to commit offsets of these partitions."""
+
+
+def committed_of(
+    cluster: Cluster, group: str, wanted: Sequence[Partition] | None = None, *, is_stable: bool = False
+) -> dict[Partition, int]:
+    """Return the committed offsets of a group, by partition; `wanted` None: of all partitions. Raises RequestFailed.
+
+    `is_stable`: as Kafka's consumers ask (KIP-447): raise OffsetsUnstable if an open transaction is about to commit others.
+    """
+    topics = None if wanted is None else by_topic(wanted)
 
     def ask() -> dict[Partition, int]:
-        wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
-        request = OffsetFetchRequest(group_id=group, topics=None, groups=[wanted])
-        answer = cluster.coordinator(group).ask(request, at_most=NAMES_MAX_VERSION)
+        answer = cluster.coordinator(group).ask(_offset_fetch(group, topics, is_stable), at_most=NAMES_MAX_VERSION)
         found = answer.groups[0] if answer.groups else answer
         cluster.check(f"the offsets of group {group}", found.error_code)
         answered = {(topic.name, each.partition_index): each for topic in found.topics for each in topic.partitions}
         for (topic_name, number), each in answered.items():
-            cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code)
+            what = f"the offset of group {group} for {topic_name}-{number}"
+            if each.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise OffsetsUnstable(f"{what} is about to be committed by an open transaction")
+            cluster.check(what, each.error_code)
         return {place: each.committed_offset for place, each in answered.items() if each.committed_offset >= 0}
 
     return cluster.patiently(ask)
+
+
+def _offset_fetch(group: str, topics: Mapping[str, list[int]] | None, is_stable: bool) -> OffsetFetchRequest:
+    parts = None if topics is None else list(topics.items())
+    wanted = (
+        None if parts is None else [OffsetFetchRequestTopics(name=each, partition_indexes=of) for each, of in parts]
+    )
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=None
+        if parts is None
+        else [OffsetFetchRequestTopic(name=each, partition_indexes=of) for each, of in parts],
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)],
+        require_stable=is_stable,
+    )
 
 
 def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:

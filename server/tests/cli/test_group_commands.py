@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
+from ottla.server.cli.client import group_consumer
 from ottla.server.cli.client.assignment import topics_in
-from ottla.server.cli.client.cluster import Cluster, TemporaryFailure
-from ottla.server.cli.client.groups import commit, committed_of, list_groups, starts_of
+from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure
+from ottla.server.cli.client.connection import BrokerConnection
+from ottla.server.cli.client.group_consumer import GroupConsumer
+from ottla.server.cli.client.groups import OffsetsUnstable, commit, committed_of, list_groups, starts_of
 from ottla.server.cli.client.membership import ClassicMember
+from ottla.server.cli.client.output import RequestFailed
 from ottla.server.cli.on_cluster import reach
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 from ottla.server.tests.console_client import write
@@ -30,8 +35,16 @@ from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned
 from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest
 from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.wire.records import Record
 from ottla.wire.tests.effort import examples
 
@@ -388,3 +401,66 @@ def test_a_command_in_the_way_back_cannot_control_the_terminal(ottla: Shell) -> 
     told = ottla("groups", "reset", "odd\x1b[31mgroup", "--topic", TOPIC, "--to-earliest", "--execute")
     assert told.code == 0 and "\x1b" not in told.out
     assert told.lines[-1].startswith("To undo: ") and "odd\\x1b[31mgroup" in told.lines[-1]
+
+
+@pytest.fixture
+def transaction(cluster: Cluster) -> Iterator[Callable[[str, Partition, int], Callable[[], None]]]:
+    """Commit an offset of a group in a new transaction; return a function that commits the transaction."""
+
+    def ask(of: Callable[[], BrokerConnection], request: Any, **versions: int) -> Any:
+        def once() -> Any:
+            answer = of().ask(request, **versions)
+            codes = [part.error_code for topic in getattr(answer, "topics", ()) for part in topic.partitions]
+            for code in codes or [answer.error_code]:
+                cluster.check("the transaction", code)
+            return answer
+
+        return cluster.patiently(once)
+
+    def begin(group: str, place: Partition, offset: int) -> Callable[[], None]:
+        name = f"commits-to-{group}"
+        coordinator = partial(cluster.coordinator, name, of_transaction=True)
+        producer = ask(coordinator, InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
+        of = {"transactional_id": name, "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+        ask(coordinator, AddOffsetsToTxnRequest(**of, group_id=group))
+        part = TxnOffsetCommitRequestPartition(
+            partition_index=place[1], committed_offset=offset, committed_metadata=None
+        )
+        topics = [TxnOffsetCommitRequestTopic(name=place[0], partitions=[part])]
+        commit = TxnOffsetCommitRequest(**of, group_id=group, topics=topics)
+        ask(partial(cluster.coordinator, group), commit, at_most=3)
+        return lambda: ask(coordinator, EndTxnRequest(**of, committed=True), at_most=3) and None
+
+    yield begin
+
+
+def test_a_consumer_waits_for_offsets_that_a_transaction_commits(
+    ottla: Shell,
+    cluster: Cluster,
+    transaction: Callable[[str, Partition, int], Callable[[], None]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_consumer, "IDLE_S", 0.01)
+    end = transaction("exact", (TOPIC, 0), 1)
+    assert committed_of(cluster, "exact") == {}
+    assert committed_of(cluster, "exact", [(TOPIC, 1)], is_stable=True) == {}
+    with pytest.raises(OffsetsUnstable, match="group exact for orders-0 is about to be committed"):
+        committed_of(cluster, "exact", [(TOPIC, 0), (TOPIC, 1)], is_stable=True)
+    member = ClassicMember(cluster, "exact", [TOPIC])
+    consumer = GroupConsumer(cluster, "exact", member, 1, lambda places: dict.fromkeys(places, 0), None)
+    capsys.readouterr()
+    for _ in range(5):
+        assert list(consumer.round()) == [] and consumer.done == {} and not consumer.is_over
+    assert capsys.readouterr().err.count("an open transaction; waiting for its end") == 1
+    # The member is asked to join again meanwhile.
+    member.must_join = True
+    assert list(consumer.round()) == [] and consumer.done == {}
+    monkeypatch.setattr(group_consumer, "UNSTABLE_S", -1.0)
+    with pytest.raises(RequestFailed, match="given up after"):
+        list(consumer.round())
+    end()
+    while not consumer.done:
+        consumer.attend()
+    assert consumer.done == {(TOPIC, 0): 1, (TOPIC, 1): 0}
+    consumer.end()
