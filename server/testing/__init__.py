@@ -1,6 +1,7 @@
 """Stand-ins for the surroundings of a broker, with faults on request.
 
-    memory_storage.py       a file system in memory
+    memory_storage.py       a file system in memory, and its snapshots
+    memory_contents.py      contents of its files, which snapshots share
     memory_coordination.py  a coordination ensemble in memory
 
 Simulations and unit tests use them. No other module of the product may import this package; import-linter checks it.

@@ -11,6 +11,9 @@ with every system call and its path, before the call does anything, and returns 
 `evict` empties the page cache, as a system short of memory does. A read of such a page waits for the disk; with
 `only_cached` it raises NotCached. A failed sync loses the data that it should have written, like a kernel that reports such
 a failure only once: later syncs of that file succeed and do not help.
+
+`snapshot` keeps all files as they are now, without a copy of their bytes, and `from_snapshot` makes a storage of them. Any
+number of storages may be made of one snapshot; no change of a storage is seen in another, or in the snapshot.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
 from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.storage import Buffer, NotCached, may_wait
+from ottla.server.testing.memory_contents import EMPTY, Contents, FrozenContents
 
 _PAGE_BYTES = 4096  # what a system keeps or drops as a whole
 
@@ -39,57 +43,138 @@ class ShortWrite(OSError):
         self.share = share
 
 
+class FrozenFile(NamedTuple):
+    """A file in a snapshot."""
+
+    contents: FrozenContents
+    modified_ms: int
+
+
+FrozenDirectory = Mapping[str, "FrozenFile | FrozenDirectory"]
+
+
+class StorageSnapshot(NamedTuple):
+    """All files of a `MemoryStorage` at one moment, by names below the root."""
+
+    root: FrozenDirectory
+
+    def files(self) -> Iterator[tuple[str, FrozenFile]]:
+        """Yield the path of each file and the file, in the order of the paths."""
+        yield from _frozen_files("", self.root)
+
+
+def _frozen_files(path: str, directory: FrozenDirectory) -> Iterator[tuple[str, FrozenFile]]:
+    for name, node in sorted(directory.items()):
+        if isinstance(node, FrozenFile):
+            yield f"{path}/{name}", node
+        else:
+            yield from _frozen_files(f"{path}/{name}", node)
+
+
 class _File:
     __slots__ = ("cold_pages", "data", "has_lost_writes", "modified_ms", "path", "synced")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.data = bytearray()
-        self.synced = b""  # what a power cut leaves for certain
+    def __init__(self, path: str, contents: FrozenContents = EMPTY, modified_ms: int = 0) -> None:
+        self.path = path  # that the process knows, or has known last
+        self.data = Contents(contents)
+        self.synced = contents  # what a power cut leaves for certain
         self.has_lost_writes = False
-        self.modified_ms = 0
+        self.modified_ms = modified_ms
         self.cold_pages: set[int] = set()
 
     def copy(self) -> _File:
-        copy = _File(self.path)
-        copy.data, copy.synced = self.data[:], self.synced
-        copy.has_lost_writes, copy.modified_ms = self.has_lost_writes, self.modified_ms
+        copy = _File(self.path, self.data.freeze(), self.modified_ms)
+        copy.synced, copy.has_lost_writes = self.synced, self.has_lost_writes
         return copy
 
-
-class _Directory:
-    __slots__ = ()
-
-
-_Node = _File | _Directory
-_Names = dict[str, _Node]
+    def set(self, data: bytes | bytearray) -> None:
+        """Let the process and the disk see these contents."""
+        self.synced = FrozenContents.of(bytes(data))
+        self.data = Contents(self.synced)
 
 
-# Changes of names are objects, so that they can be made twice: at once for the process, and for the disk at a sync.
+_Names = dict[str, "_File | _Names"]  # in a directory; a directory in it is another such dictionary
+
+
+# Changes of names are objects, so that they can be made twice: at once for the process, and for the disk at a sync. A
+# parent that is missing is on another volume, which is there after any power cut.
 class _Put(NamedTuple):
-    path: str
-    node: _Node
+    """A new file, or a new directory if `file` is None: the process and the disk have dictionaries of their own."""
 
-    def apply(self, names: _Names) -> None:
-        names[self.path] = self.node
+    path: str
+    file: _File | None
+
+    def apply(self, root: _Names) -> None:
+        names, name = _place(root, self.path)
+        names[name] = {} if self.file is None else self.file
 
 
 class _Rename(NamedTuple):
     path: str
     new_path: str
 
-    def apply(self, names: _Names) -> None:
-        _rename(names, self.path, self.new_path)
+    def apply(self, root: _Names) -> None:
+        names, name = _place(root, self.path)
+        if (node := names.pop(name, None)) is not None:
+            names, name = _place(root, self.new_path)
+            names[name] = node
 
 
 class _Remove(NamedTuple):
     path: str
 
-    def apply(self, names: _Names) -> None:
-        names.pop(self.path, None)
+    def apply(self, root: _Names) -> None:
+        names, name = _place(root, self.path)
+        names.pop(name, None)
 
 
 _Change = _Put | _Rename | _Remove
+
+
+def _place(root: _Names, path: str) -> tuple[_Names, str]:
+    """Return the names in the parent of `path`, which is made if it is missing, and the last name of `path`."""
+    *parents, last = path.strip("/").split("/")
+    for name in parents:
+        below = root.setdefault(name, {})
+        root = below if isinstance(below, dict) else {}
+    return root, last
+
+
+def _at(root: _Names, path: str) -> _File | _Names | None:
+    """Return the file, or the names in the directory, at `path`; None if nothing is there."""
+    node: _File | _Names | None = root
+    for name in path.split("/"):
+        if name:
+            node = node.get(name) if isinstance(node, dict) else None
+    return node
+
+
+def _files_in(path: str, names: _Names) -> Iterator[tuple[str, _File]]:
+    """Yield the path of each file below the directory at `path`, and the file."""
+    for name, node in list(names.items()):
+        if isinstance(node, dict):
+            yield from _files_in(f"{path}/{name}", node)
+        else:
+            yield f"{path}/{name}", node
+
+
+def _copied(names: _Names, of_file: Callable[[_File], _File] = lambda file: file) -> _Names:
+    """Return dictionaries of their own with the same names, and the files that `of_file` returns."""
+    return {name: _copied(node, of_file) if isinstance(node, dict) else of_file(node) for name, node in names.items()}
+
+
+def _frozen(names: _Names) -> FrozenDirectory:
+    return {
+        name: _frozen(node) if isinstance(node, dict) else FrozenFile(node.data.freeze(), node.modified_ms)
+        for name, node in list(names.items())
+    }
+
+
+def _thawed(path: str, directory: FrozenDirectory) -> _Names:
+    return {
+        name: _File(f"{path}/{name}", *node) if isinstance(node, FrozenFile) else _thawed(f"{path}/{name}", node)
+        for name, node in directory.items()
+    }
 
 
 class MemoryFile:
@@ -109,7 +194,21 @@ class MemoryFile:
         self._storage.append_to(self._file, buffer)
 
     def read_at(self, position: int, length: int) -> bytes:
+        self._prepare_read(position, length)
+        return self._file.data.read(position, length)
+
+    def view_at(self, position: int, length: int) -> memoryview:
+        """Return a view of some of these bytes, at least one if there is any, which spares a copy.
+
+        Release it before anything is appended: the file cannot grow while a view of it exists.
+        """
+        self._prepare_read(position, length)
+        return self._file.data.first_view(position, length)
+
+    def _prepare_read(self, position: int, length: int) -> None:
         self._storage.check("read", self._file.path)
+        if not self._file.cold_pages:
+            return
         first, last = position // _PAGE_BYTES, (position + length - 1) // _PAGE_BYTES
         if cold := self._file.cold_pages.intersection(range(first, last + 1)):
             # The event loop must not wait for the disk. It gets NotCached and lets a thread read.
@@ -117,12 +216,11 @@ class MemoryFile:
                 raise NotCached(self, position, length)
             self._file.cold_pages -= cold
             self._storage.on_wait(self._file.path)
-        return bytes(self._file.data[position : position + length])
 
     def truncate(self, size: int) -> None:
         self._storage.check("truncate", self._file.path)
         # `synced` stays as it is: until the next sync the disk may have either size.
-        del self._file.data[size:]
+        self._file.data.truncate(size)
 
     def sync(self) -> None:
         self._storage.sync_file(self._file)
@@ -146,10 +244,20 @@ class MemoryStorage:
         self.fail: Fail | None = None
         self.on_wait: Callable[[str], None] = lambda path: None  # called when a read waits for the disk
         self._clock_ms, self._volumes = clock_ms, volumes
-        self._names: _Names = {"/": _Directory()}  # as the process sees them
-        self._durable: _Names = dict(self._names)  # as a power cut leaves them at least
-        self._pending: dict[str, list[_Change]] = {}  # changes that only `_names` has, by volume
+        self._root: _Names = {}  # as the process sees it
+        self._durable: _Names = {}  # as a power cut leaves it at least
+        self._pending: dict[str, list[_Change]] = {}  # changes that only `_root` has, by volume
         self._locks: set[str] = set()
+
+    @classmethod
+    def from_snapshot(
+        cls, snapshot: StorageSnapshot, clock_ms: Callable[[], int] = lambda: 0, volumes: Sequence[str] = ()
+    ) -> MemoryStorage:
+        """Create a storage with the files of a snapshot, all on the disk. Its size makes no difference."""
+        storage = cls(clock_ms, volumes)
+        storage._root = _thawed("", snapshot.root)
+        storage._durable = _copied(storage._root)
+        return storage
 
     # --- what tests do to it ------------------------------------------------------------------------------------------
 
@@ -161,33 +269,34 @@ class MemoryStorage:
                 change.apply(self._durable)
         self._pending.clear()
         self._locks.clear()
-        self._names = dict(self._durable)
-        for node in self._names.values():
-            if isinstance(node, _File):
-                node.data = _survivor(node, random)
-                node.synced = bytes(node.data)
-                # The pages that were lost are gone with the memory. What is read from now on is what the disk has.
-                node.has_lost_writes = False
+        self._root = _copied(self._durable)
+        for path, file in _files_in("", self._root):
+            file.path = path
+            file.set(_survivor(file, random))
+            # The pages that were lost are gone with the memory. What is read from now on is what the disk has.
+            file.has_lost_writes = False
+
+    def snapshot(self) -> StorageSnapshot:
+        """Return all files as the process sees them now, without faults and locks. Their sizes make no difference."""
+        return StorageSnapshot(_frozen(self._root))
 
     def copy(self) -> MemoryStorage:
         """Copy of this storage without faults and locks."""
         copy = MemoryStorage(self._clock_ms, self._volumes)
         copy.space_left = self.space_left
         # A file may be in the names of the process, of the disk, and in pending changes. It has to stay one file.
-        nodes: dict[int, _Node] = {}
+        files: dict[int, _File] = {}
 
-        def copied(node: _Node) -> _Node:
-            if isinstance(node, _Directory):
-                return node
-            if id(node) not in nodes:
-                nodes[id(node)] = node.copy()
-            return nodes[id(node)]
+        def copied(file: _File) -> _File:
+            if id(file) not in files:
+                files[id(file)] = file.copy()
+            return files[id(file)]
 
-        copy._names = {path: copied(node) for path, node in self._names.items()}
-        copy._durable = {path: copied(node) for path, node in self._durable.items()}
+        copy._root, copy._durable = _copied(self._root, copied), _copied(self._durable, copied)
         copy._pending = {
             volume: [
-                change._replace(node=copied(change.node)) if isinstance(change, _Put) else change for change in changes
+                change._replace(file=copied(change.file)) if isinstance(change, _Put) and change.file else change
+                for change in changes
             ]
             for volume, changes in self._pending.items()
         }
@@ -199,7 +308,7 @@ class MemoryStorage:
 
     def files(self) -> list[str]:
         """The paths of all files."""
-        return [path for path, node in self._names.items() if isinstance(node, _File)]
+        return [path for path, _ in _files_in("", self._root)]
 
     def check(self, operation: str, path: str) -> None:
         """Raise what `fail` says."""
@@ -214,17 +323,17 @@ class MemoryStorage:
         if error is not None:
             # Real writes may stop half-way, too, and callers have to take back what was written.
             if isinstance(error, ShortWrite):
-                file.data += buffer[: int(len(buffer) * error.share)]
+                file.data.append(buffer[: int(len(buffer) * error.share)])
             raise error
         if self.space_left is not None:
             # As on a real disk, what still fits is written before the error comes.
             fits = min(self.space_left, len(buffer))
             self.space_left -= fits
-            file.data += buffer[:fits]
+            file.data.append(buffer[:fits])
             if fits < len(buffer):
                 raise OSError(errno.ENOSPC, "No space left on device", file.path)
         else:
-            file.data += buffer
+            file.data.append(buffer)
 
     def sync_file(self, file: _File) -> None:
         """Make a file's contents durable."""
@@ -236,42 +345,42 @@ class MemoryStorage:
             file.has_lost_writes = file.has_lost_writes or classify(error) is not Fault.TRANSIENT
             raise
         if not file.has_lost_writes:
-            file.synced = bytes(file.data)
+            file.synced = file.data.freeze()
 
     def evict(self) -> None:
         """Drop all file contents from the simulated page cache."""
-        for node in self._names.values():
-            if isinstance(node, _File):
-                node.cold_pages = set(range(-(-len(node.data) // _PAGE_BYTES)))
+        for _, file in _files_in("", self._root):
+            file.cold_pages = set(range(-(-len(file.data) // _PAGE_BYTES)))
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Overwrite bytes of a file without its users' knowledge."""
         file = self._file(path)
-        file.data[position : position + len(data)] = data
-        file.synced = bytes(file.data)
+        changed = bytearray(bytes(file.data))
+        changed[position : position + len(data)] = data
+        file.set(changed)
 
     # --- Storage ------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, private: bool = False) -> MemoryFile:
         self.check("open", path)
-        if create and path not in self._names:
+        node = _at(self._root, path)
+        if node is None and create:
             self._parent(path)
-            self._change(_Put(path, _File(path)))
-        return MemoryFile(self, self._file(path))
+            node = _File(path)
+            self._change(_Put(path, node))
+        return MemoryFile(self, node if isinstance(node, _File) else self._file(path))
 
     def names(self, directory: str) -> list[str]:
         self.check("names", directory)
-        self._directory(directory)  # raises where there is none, as a real file system does
-        prefix = directory.rstrip("/") + "/"
-        return [path[len(prefix) :] for path in self._names if path.startswith(prefix) and _parent(path) == directory]
+        return list(self._directory(directory))
 
     def is_directory(self, path: str) -> bool:
         self.check("is_directory", path)
-        return isinstance(self._names.get(path), _Directory)
+        return isinstance(_at(self._root, path), dict)
 
     def exists(self, path: str) -> bool:
         self.check("exists", path)
-        return path in self._names
+        return _at(self._root, path) is not None
 
     def size(self, path: str) -> int:
         self.check("size", path)
@@ -287,10 +396,10 @@ class MemoryStorage:
 
     def make_directory(self, path: str) -> None:
         self.check("make_directory", path)
-        if path in self._names:
+        if _at(self._root, path) is not None:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         self._parent(path)
-        self._change(_Put(path, _Directory()))
+        self._change(_Put(path, None))
 
     def read(self, path: str) -> bytes:
         self.check("read", path)
@@ -301,10 +410,10 @@ class MemoryStorage:
             raise another_directory(path)
         self.check("write", path)
         self._parent(path)
-        if path not in self._names:
+        if _at(self._root, path) is None:
             self._change(_Put(path, _File(path)))
         file = self._file(path)
-        file.data = bytearray()
+        file.data = Contents()
         self.append_to(file, data)
         # The content is new as a whole, so nothing that an earlier sync has lost matters any more.
         file.has_lost_writes = False
@@ -325,25 +434,34 @@ class MemoryStorage:
 
     def rename(self, path: str, new_path: str) -> None:
         self.check("rename", path)
-        if path not in self._names:
+        node = _at(self._root, path)
+        if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self._parent(new_path)
+        if isinstance(node, _File):
+            node.path = new_path
+        else:
+            if _at(self._root, new_path):
+                raise OSError(errno.ENOTEMPTY, "Directory not empty", new_path)
+            for below, file in _files_in(new_path, node):
+                file.path = below
         self._change(_Rename(path, new_path))
 
     def remove(self, path: str) -> None:
         self.check("remove", path)
-        if isinstance(self._names.get(path), _File):
+        if isinstance(_at(self._root, path), _File):
             self._change(_Remove(path))
 
     def remove_tree(self, path: str) -> None:
         self.check("names", path)
-        for each in [each for each in self._names if _parent(each) == path]:
-            if isinstance(self._names[each], _Directory):
-                self.remove_tree(each)
+        node = _at(self._root, path)
+        for name, below in list(node.items()) if isinstance(node, dict) else ():
+            if isinstance(below, dict):
+                self.remove_tree(f"{path}/{name}")
             else:
-                self.remove(each)
+                self.remove(f"{path}/{name}")
         self.check("remove_directory", path)
-        if path in self._names:
+        if node is not None:
             self._change(_Remove(path))
 
     def sync_directory(self, path: str) -> None:
@@ -356,7 +474,7 @@ class MemoryStorage:
     def space(self, path: str) -> tuple[int, int]:
         self.check("space", path)
         self._directory(path)
-        used = sum(len(node.data) for node in self._names.values() if isinstance(node, _File))
+        used = sum(len(file.data) for _, file in _files_in("", self._root))
         free = 2**40 if self.space_left is None else self.space_left
         return used + free, free
 
@@ -371,26 +489,27 @@ class MemoryStorage:
     # --- names --------------------------------------------------------------------------------------------------------
 
     def _file(self, path: str) -> _File:
-        node = self._names.get(path)
+        node = _at(self._root, path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         if not isinstance(node, _File):
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         return node
 
-    def _directory(self, path: str) -> None:
-        node = self._names.get(path)
+    def _directory(self, path: str) -> _Names:
+        node = _at(self._root, path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, dict):
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
+        return node
 
     def _parent(self, path: str) -> None:
         self._directory(_parent(path))
 
     def _change(self, change: _Change) -> None:
         # At once for the process; for the disk only with the next `sync_directory` or a lucky crash.
-        change.apply(self._names)
+        change.apply(self._root)
         self._pending.setdefault(self._volume(change.path), []).append(change)
 
     def _volume(self, path: str) -> str:
@@ -401,22 +520,14 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _rename(names: _Names, path: str, new_path: str) -> None:
-    for each in [each for each in names if each == path or each.startswith(path + "/")]:
-        # Removed and put in again: with a directory, everything below it has another path.
-        node = names.pop(each)
-        if isinstance(node, _File):
-            node.path = new_path + each[len(path) :]
-        names[new_path + each[len(path) :]] = node
-
-
-def _survivor(file: _File, random: Random) -> bytearray:
-    if not file.data.startswith(file.synced):  # cut or rewritten since; either state may be on the disk
-        return bytearray(random.choice((file.synced, bytes(file.data))))
+def _survivor(file: _File, random: Random) -> bytes | bytearray:
+    data, synced = bytes(file.data), bytes(file.synced)
+    if not data.startswith(synced):  # cut or rewritten since; either state may be on the disk
+        return random.choice((synced, data))
     # Only appended to since the last sync: some of the rest may have reached the disk.
-    end = random.randint(len(file.synced), len(file.data))
-    survivor = file.data[:end]
+    end = random.randint(len(synced), len(data))
+    survivor = data[:end]
     # The file had grown, but the data had not arrived: file systems then show zeros.
     if random.random() < 0.3:
-        survivor += bytes(random.randint(0, len(file.data) - end))
+        survivor += bytes(random.randint(0, len(data) - end))
     return survivor

@@ -111,8 +111,10 @@ def test_everything_before_the_damage_is_served_and_nothing_damaged(
     victim = data.draw(st.sampled_from(list(log.segments[first:])))
     at = data.draw(st.integers(0, victim.size - 1))
     log.close()
-    file = storage_of(log)._file(victim.log_file.path)
-    damage(file.data, at, Random(seed))
+    damaged = victim.log_file.path
+    content = bytearray(storage_of(log).read(damaged))
+    damage(content, at, Random(seed))
+    storage_of(log).write(damaged, bytes(content), sync=True)
     again = load(log, clean=False, recovery_point=recovery_point)
     intact = [header for header, segment, _, end in expected if (segment.base_offset, end) <= (victim.base_offset, at)]
     found = read_batches(again)  # checks every checksum

@@ -1,0 +1,235 @@
+"""Snapshots of a storage in memory: nothing changes them, and nothing that is done to one storage is seen in another."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from ottla.server.testing.memory_contents import PIECES_MAX, Contents
+from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
+from ottla.wire.tests.effort import examples
+
+Files = dict[str, bytes]
+
+FILE_NAMES = [f"/{directory}/{name}" for directory in "ab" for name in "xy"]
+
+
+def contents_of(storage: MemoryStorage) -> Files:
+    return {path: storage.read(path) for path in storage.files()}
+
+
+def frozen(snapshot: StorageSnapshot) -> Files:
+    return {path: bytes(file.contents) for path, file in snapshot.files()}
+
+
+class Sharing(RuleBasedStateMachine):
+    """Storages and snapshots that come from each other, each beside its files as plain bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first = MemoryStorage()
+        first.make_directory("/a")
+        first.make_directory("/b")
+        self.storages: list[tuple[MemoryStorage, Files]] = [(first, {})]
+        self.snapshots: list[tuple[StorageSnapshot, Files]] = []
+
+    def _one(self, number: int) -> tuple[MemoryStorage, Files]:
+        return self.storages[number % len(self.storages)]
+
+    numbers = st.integers(0, 5)
+    paths = st.sampled_from(FILE_NAMES)
+    data = st.binary(max_size=6)
+
+    @rule(number=numbers, path=paths, data=data)
+    def append(self, number: int, path: str, data: bytes) -> None:
+        storage, files = self._one(number)
+        storage.open(path, create=True).append(data)
+        files[path] = files.get(path, b"") + data
+
+    @rule(number=numbers, path=paths, size=st.integers(0, 12))
+    def truncate(self, number: int, path: str, size: int) -> None:
+        storage, files = self._one(number)
+        storage.open(path, create=True).truncate(size)
+        files[path] = files.get(path, b"")[:size]
+
+    @rule(number=numbers, path=paths, data=data)
+    def write(self, number: int, path: str, data: bytes) -> None:
+        storage, files = self._one(number)
+        storage.write(path, data)
+        files[path] = data
+
+    @rule(number=numbers, path=paths, position=st.integers(0, 8), data=data)
+    def damage(self, number: int, path: str, position: int, data: bytes) -> None:
+        storage, files = self._one(number)
+        if path in files and position <= len(files[path]):
+            storage.damage(path, position, data)
+            files[path] = files[path][:position] + data + files[path][position + len(data) :]
+
+    @rule(number=numbers, path=paths, new_path=paths)
+    def rename(self, number: int, path: str, new_path: str) -> None:
+        storage, files = self._one(number)
+        if path in files:
+            storage.rename(path, new_path)
+            files[new_path] = files.pop(path)
+
+    @rule(number=numbers, path=paths)
+    def remove(self, number: int, path: str) -> None:
+        storage, files = self._one(number)
+        storage.remove(path)
+        files.pop(path, None)
+
+    @rule(number=numbers, path=paths)
+    def sync(self, number: int, path: str) -> None:
+        storage, files = self._one(number)
+        if path in files:
+            storage.open(path).sync()
+            storage.sync_directory("/a")
+
+    @rule(number=numbers, seed=st.integers(0, 99))
+    def cut_power(self, number: int, seed: int) -> None:
+        storage, files = self._one(number)
+        storage.crash(Random(seed))
+        files.clear()
+        files.update(contents_of(storage))
+        for directory in ("/a", "/b"):
+            if not storage.is_directory(directory):
+                storage.make_directory(directory)
+
+    @rule(number=numbers)
+    def take(self, number: int) -> None:
+        storage, files = self._one(number)
+        self.snapshots = [*self.snapshots[-3:], (storage.snapshot(), dict(files))]
+
+    @rule(number=numbers)
+    def restore(self, number: int) -> None:
+        if self.snapshots:
+            snapshot, files = self.snapshots[number % len(self.snapshots)]
+            self.storages = [*self.storages[-3:], (MemoryStorage.from_snapshot(snapshot), dict(files))]
+
+    @rule(number=numbers)
+    def copy(self, number: int) -> None:
+        storage, files = self._one(number)
+        self.storages = [*self.storages[-3:], (storage.copy(), dict(files))]
+
+    @invariant()
+    def all_are_as_told(self) -> None:
+        for storage, files in self.storages:
+            assert contents_of(storage) == files
+            for path, data in files.items():
+                file = storage.open(path)
+                assert (file.size(), file.read_at(2, 3)) == (len(data), data[2:5])
+                assert bytes(file.view_at(2, 1)) == data[2:3]
+        for snapshot, files in self.snapshots:
+            assert frozen(snapshot) == files
+
+
+test_sharing = Sharing.TestCase
+test_sharing.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)
+
+
+def test_a_snapshot_shares_the_bytes_of_a_log_that_goes_on() -> None:
+    storage = MemoryStorage()
+    log = storage.open("/log", create=True)
+    log.append(bytes(100_000))
+    ((_, file),) = storage.snapshot().files()
+    log.append(b"more")
+    ((_, later),) = storage.snapshot().files()
+    assert file.contents.pieces[0].buffer is later.contents.pieces[0].buffer
+    assert (file.contents.length, later.contents.length) == (100_000, 100_004)
+    assert file.contents != later.contents
+
+
+def test_a_restored_file_has_few_pieces_however_often_it_was_restored() -> None:
+    storage, written = MemoryStorage(), b""
+    for number in range(3 * PIECES_MAX):
+        written += b"%d" % number
+        storage.open("/log", create=True).append(b"%d" % number)
+        snapshot = storage.snapshot()
+        ((_, file),) = snapshot.files()
+        assert len(file.contents.pieces) <= PIECES_MAX + 1
+        storage = MemoryStorage.from_snapshot(snapshot)
+    assert storage.read("/log") == written
+    assert storage.open("/log").read_at(3, 1000) == written[3:]
+
+
+def test_what_was_restored_is_on_the_disk() -> None:
+    storage = MemoryStorage()
+    storage.make_directory("/d")
+    storage.write("/d/a", b"never synced")
+    again = MemoryStorage.from_snapshot(storage.snapshot())
+    again.crash(Random(1))
+    assert contents_of(again) == {"/d/a": b"never synced"}
+
+
+def test_a_snapshot_keeps_times_and_empty_directories() -> None:
+    storage = MemoryStorage(lambda: 1234)
+    storage.make_directory("/empty")
+    storage.write("/a", b"1")
+    again = MemoryStorage.from_snapshot(storage.snapshot(), lambda: 5678)
+    assert (again.modified_ms("/a"), again.names("/empty")) == (1234, [])
+    again.write("/a", b"2")
+    assert again.modified_ms("/a") == 5678
+
+
+def test_a_directory_is_never_renamed_onto_one_with_files() -> None:
+    storage = MemoryStorage()
+    for directory in "ab":
+        storage.make_directory(f"/{directory}")
+        storage.write(f"/{directory}/file", directory.encode())
+    with pytest.raises(OSError, match="not empty"):
+        storage.rename("/a", "/b")
+    assert contents_of(storage) == {"/a/file": b"a", "/b/file": b"b"}
+
+
+def test_a_file_below_a_renamed_directory_fails_by_its_new_path() -> None:
+    storage = MemoryStorage()
+    storage.make_directory("/a")
+    storage.make_directory("/a/b")
+    file = storage.open("/a/b/c", create=True)
+    storage.rename("/a", "/z")
+    asked: list[str] = []
+
+    def fail(operation: str, path: str) -> OSError | None:
+        asked.append(path)
+        return None
+
+    storage.fail = fail
+    file.append(b"x")
+    storage.sync_directory("/z")  # which makes the old name and the rename again, for the disk
+    file.append(b"y")
+    assert asked == ["/z/b/c", "/z", "/z/b/c"]
+
+
+def test_a_name_costs_the_same_among_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    for number in range(1000):
+        storage.make_directory(f"/{number}")
+        storage.write(f"/{number}/file", b"")
+    seen: list[str] = []
+
+    def files_in(path: str, names: object) -> list[object]:
+        seen.append(path)
+        return []
+
+    monkeypatch.setattr("ottla.server.testing.memory_storage._files_in", files_in)
+    storage.rename("/7/file", "/7/renamed")
+    assert storage.names("/7") == ["renamed"]
+    storage.rename("/7", "/seven")
+    storage.remove_tree("/8")
+    assert seen == ["/seven"]
+
+
+def test_contents_cut_below_a_promise_leave_it_alone() -> None:
+    contents = Contents()
+    contents.append(b"0123456789")
+    kept = contents.freeze()
+    contents.truncate(4)
+    shorter = contents.freeze()
+    contents.append(b"abc")
+    contents.truncate(20)  # longer than it is
+    assert (bytes(kept), bytes(shorter), bytes(contents)) == (b"0123456789", b"0123", b"0123abc")
+    assert contents.read(2, 4) == b"23ab" and bytes(contents.first_view(2, 4)) == b"23"
