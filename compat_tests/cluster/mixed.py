@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.apache.brokers import ApacheKafka3
-from compat_tests.history.replica_logs import Replicas, batches, compare, read_log
-from compat_tests.history.rules import Report
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.java_tools import JavaTools, Said
@@ -17,6 +15,8 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from ottla.server.testing.history.replica_logs import Replicas, batches, compare, read_log
+from ottla.server.testing.history.rules import Report
 from ottla.wire.errors import KafkaError
 
 KAFKA, OTTLA, OTHER_KAFKA = 0, 1, 2

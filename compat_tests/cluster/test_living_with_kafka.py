@@ -11,14 +11,15 @@ from typing import ClassVar
 import pytest
 from compat_tests.cluster.mixed import ALL, KAFKA, OTHER_KAFKA, OTTLA, SETTINGS, Mixed
 from compat_tests.history.faults import Fault
-from compat_tests.history.history import HistoryFile
 from compat_tests.history.members import CLASSIC
-from compat_tests.history.replica_logs import Replicas, batches
 from compat_tests.history.run import TOPIC, TOPICS, Plan, run
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Where
 from confluent_kafka.admin import AdminClient
+
+from ottla.server.testing.history.history import HistoryFile
+from ottla.server.testing.history.replica_logs import Replicas, batches
 
 MOVED_PARTITIONS = 2
 

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from compat_tests.history.replica_logs import Replicas
-from compat_tests.history.rules import Rule
-
+from ottla.server.testing.history.replica_logs import Replicas
+from ottla.server.testing.history.rules import Rule
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record

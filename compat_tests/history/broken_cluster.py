@@ -9,9 +9,8 @@ at every occasion. What a single broker can do wrong is in `broken.py`.
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from compat_tests.history.replica_logs import Replicas
-from compat_tests.history.rules import Rule
-
+from ottla.server.testing.history.replica_logs import Replicas
+from ottla.server.testing.history.rules import Rule
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
 

@@ -15,7 +15,10 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from compat_tests.history.history import (
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
     EndSeen,
@@ -34,8 +37,6 @@ from compat_tests.history.history import (
     Sent,
     told,
 )
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "log_level": 0}
 # Given before anything is appended, so that a record with one of these is sure not to be there; but only without

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.apache.brokers import ApacheKafka3
-from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.holders import TreeHolder
@@ -25,6 +24,7 @@ from compat_tests.support.proxies import Proxies
 from compat_tests.support.wire_client import WireClient
 
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
+from ottla.server.testing.history.fault_kinds import FaultKind
 from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 
 HOLD_S = (0.0, 0.3, 1.0, 2.5, 4.0, 7.0)  # the session timeout is 3 s, as is replica.lag.time.max.ms

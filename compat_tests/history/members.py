@@ -12,15 +12,16 @@ from typing import Any
 
 import trio
 from compat_tests.history.clients import NO_PROGRESS_S, QUICK, Client
-from compat_tests.history.group_events import Disowned, Owned, ShareBegan
-from compat_tests.history.history import Recorder
 from compat_tests.history.wire_network import Address, MonotonicClock, TcpNetwork
-from compat_tests.simulation.client import Client as WireClient
 from compat_tests.simulation.group_members import SimClassicMember, SimConsumerMember
 from compat_tests.simulation.groups import MEMBERS_SETTINGS, SESSION_TIMEOUT_MS, begin_share_group, is_drained
 from compat_tests.simulation.share_members import SimShareMember
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+from ottla.server.testing.history.group_events import Disowned, Owned, ShareBegan
+from ottla.server.testing.history.history import Recorder
+from ottla.server.testing.simulation.client import Client as WireClient
 
 SHARED_TOPIC = "shared"
 DELIVERY_COUNT_LIMIT = 5

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from compat_tests.history.history import Event, HistoryFile, Recorder
-from compat_tests.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client
 from compat_tests.simulation.transactions import NEW, SimProcessor
 from compat_tests.support.wire_client import WireClient
 
+from ottla.server.testing.history.history import Event, HistoryFile, Recorder
+from ottla.server.testing.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client
 from ottla.wire.errors import KafkaError
 from ottla.wire.schema import Message
 

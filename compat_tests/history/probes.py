@@ -17,11 +17,11 @@ from itertools import count
 from typing import Any
 
 from compat_tests.history.clients import Client
-from compat_tests.history.fault_kinds import FaultKind
-from compat_tests.history.history import ProbeBegan, Recorder, Served, TroubleBegan, TroubleEnded
 from compat_tests.support.raw import Peer
 
 from ottla.server.peers.connection import exchange_of
+from ottla.server.testing.history.fault_kinds import FaultKind
+from ottla.server.testing.history.history import ProbeBegan, Recorder, Served, TroubleBegan, TroubleEnded
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -23,7 +23,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compat_tests.history.clients import QUICK, REFUSALS, Client, consumer_of
-from compat_tests.history.history import (
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
     EndAsked,
@@ -38,7 +40,6 @@ from compat_tests.history.history import (
     Recorder,
     Sent,
 )
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 TIMEOUT_MS = 10_000
 CALL_S = 5.0

@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 from compat_tests.apache.brokers import ApacheKafka3, ApacheKafka4
-from compat_tests.history.checker import check
 from compat_tests.history.clients import (
     Client,
     RecordedGroup,
@@ -44,17 +43,13 @@ from compat_tests.history.clients import (
     RecordedViewer,
     read_to_end,
 )
-from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.faults import Fault
-from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Merged, Recorder, TopicBegan
 from compat_tests.history.members import ALL, CONSUMER, SHARE, SHARED_TOPIC, Members, RecordedMember, brokers_of
 from compat_tests.history.members import SETTINGS as MEMBERS_SETTINGS
 from compat_tests.history.probes import AWAY_MAX_S, Trouble, is_bearable, probes
 from compat_tests.history.probes import PARTITIONS as PROBED_PARTITIONS
 from compat_tests.history.probes import TOPIC as PROBED_TOPIC
 from compat_tests.history.processors import Processor
-from compat_tests.history.replica_logs import Replicas, read_log
-from compat_tests.history.rules import Proof
 from compat_tests.history.several_workers import SESSION_TIMEOUT_MS, SeveralWorkers, Wanted
 from compat_tests.history.three_brokers import TRANSACTIONAL_TOPIC, ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
@@ -63,6 +58,12 @@ from compat_tests.support.network import enter_namespaces, has_namespaces
 from compat_tests.support.workers import WorkersProcess
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.fault_kinds import FaultKind
+from ottla.server.testing.history.history import FaultBegan, FaultEnded, HistoryFile, Merged, Recorder, TopicBegan
+from ottla.server.testing.history.replica_logs import Replicas, read_log
+from ottla.server.testing.history.rules import Proof
 
 TOPIC = "chaos"
 TOPICS = (TOPIC, TRANSACTIONAL_TOPIC, SHARED_TOPIC)

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.faults import HOLD_S, Fault
 from compat_tests.history.members import ALL
-from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.workers import TREE, WorkersProcess
+
+from ottla.server.testing.history.fault_kinds import FaultKind
+from ottla.server.testing.history.replica_logs import Replicas, read_log
 
 RESTARTS_MAX, RESTARTS_S = 5, 61.0
 RECOVERY_S = 60.0

@@ -10,8 +10,11 @@ from random import Random
 
 import pytest
 from compat_tests.history.broken import Broker, Entry, Flaw, ReadError
-from compat_tests.history.checker import check
-from compat_tests.history.history import (
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.history import (
     KINDS,
     TIMED_OUT,
     Acknowledged,
@@ -42,9 +45,7 @@ from compat_tests.history.history import (
     to_line,
     told,
 )
-from compat_tests.history.rules import Rule
-from hypothesis import Phase, find, given, settings
-from hypothesis import strategies as st
+from ottla.server.testing.history.rules import Rule
 
 PARTITIONS = (("plain", 0), ("plain", 1), ("transactions", 0), ("compacted", 0), ("transactions", 1))
 PROCESSED = ("processor", "plain", 0)

@@ -5,8 +5,12 @@ from random import Random
 
 import pytest
 from compat_tests.history.broken_cluster import MIN_IN_SYNC, NODES, OFFSETS, RECORDS, Cluster, Entry, Flaw
-from compat_tests.history.checker import check
-from compat_tests.history.history import (
+from compat_tests.history.probes import Trouble
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.history import (
     Acknowledged,
     EndSeen,
     Failed,
@@ -25,9 +29,6 @@ from compat_tests.history.history import (
     Served,
     TopicBegan,
 )
-from compat_tests.history.probes import Trouble
-from hypothesis import Phase, find, given, settings
-from hypothesis import strategies as st
 
 WHERE = (RECORDS, 0)
 AWAY_MAX_STEPS = 5

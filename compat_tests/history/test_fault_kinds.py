@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from compat_tests.history.fault_kinds import FaultKind
+from ottla.server.testing.history.fault_kinds import FaultKind
 
 HERE = Path(__file__).parent
 CHAOS = (HERE / "faults.py", HERE / "run.py")
-SIMULATION = tuple((HERE.parent / "simulation").glob("*.py"))
+SIMULATION = tuple((HERE.parents[1] / "server/testing/simulation").glob("*.py"))
 
 
 def _caused_in(files: Iterable[Path]) -> set[str]:

@@ -3,8 +3,8 @@
 That they find a broker that is broken is proven by `compat_tests/simulation/broken.py`.
 """
 
-from compat_tests.history.checker import check
-from compat_tests.history.group_events import (
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.group_events import (
     Disowned,
     Owned,
     ShareAcquired,
@@ -14,7 +14,7 @@ from compat_tests.history.group_events import (
     ShareSessionLost,
     ShareTold,
 )
-from compat_tests.history.history import (
+from ottla.server.testing.history.history import (
     Acknowledged,
     FaultBegan,
     ProducerBegan,
@@ -24,7 +24,7 @@ from compat_tests.history.history import (
     Sent,
     TopicBegan,
 )
-from compat_tests.history.rules import Rule
+from ottla.server.testing.history.rules import Rule
 
 LOCK_S, LIMIT = 5.0, 3
 WRITTEN = (

@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from compat_tests.history.history import HistoryFile
 from compat_tests.history.members import SETTINGS
 from compat_tests.history.run import OneBroker, Plan, run, workers_settings
 from compat_tests.history.several_workers import SUPERVISOR, SeveralWorkers, Wanted
 from compat_tests.support.workers import WorkersProcess
+
+from ottla.server.testing.history.history import HistoryFile
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = 5

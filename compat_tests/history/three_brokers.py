@@ -14,11 +14,12 @@ from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.history.faults import Fault, FaultMaker
 from compat_tests.history.members import ALL, CLASSIC, SHARED_TOPIC
 from compat_tests.history.members import SETTINGS as MEMBERS_SETTINGS
-from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.network import Network, SmallDisk, has_namespaces
 from compat_tests.support.proxies import Proxies
+
+from ottla.server.testing.history.replica_logs import Replicas, read_log
 
 # Whatever waits for a broker that does not answer waits shorter than Kafka would, so that a run sees more.
 SETTINGS = {

@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import trio
-from compat_tests.history.rules import Rule
 from compat_tests.simulation.cluster import Outcome, Plan, Simulation
 from compat_tests.simulation.groups import LOCK_MS
 from compat_tests.simulation.run import with_fixed_hashes
@@ -38,6 +37,7 @@ from ottla.replication.replica_manager.alter_partition_manager import AlterParti
 from ottla.server.coordinators.coordinator_log import InternalPartition
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.network.inbox import Inbox
+from ottla.server.testing.history.rules import Rule
 from ottla.wire.errors import ErrorCode
 
 SECONDS, CALM_SECONDS = 120.0, 25.0

@@ -1,38 +1,33 @@
 """Three brokers, their ZooKeeper and the clients, as one run of the simulation has them, from the first topic to the check."""
 
-import contextlib
-import logging
 import random
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import trio
-from compat_tests.history.checker import check
-from compat_tests.history.group_events import Owned, ShareBegan
-from compat_tests.history.history import Event, Recorder, TopicBegan
-from compat_tests.history.replica_logs import Replicas
-from compat_tests.history.rules import Proof
-from compat_tests.simulation import virtual
-from compat_tests.simulation.brokers import Setting, SimBroker
-from compat_tests.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client
 from compat_tests.simulation.consumers import SimGroup, SimReader
-from compat_tests.simulation.faults import FIRST_CLIENT, Faults
 from compat_tests.simulation.group_members import SimClassicMember, SimConsumerMember
 from compat_tests.simulation.groups import MEMBERS_SETTINGS, SHARE_GROUP, begin_share_group, is_drained
-from compat_tests.simulation.network import Network
-from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.producer import SimProducer
 from compat_tests.simulation.share_members import SimShareMember
-from compat_tests.simulation.trace import Trace
 from compat_tests.simulation.transactions import NEW, OLD, SimProcessor
 
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import CoordinationError, Delete
 from ottla.replication.partition.partition import Partition
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.group_events import Owned, ShareBegan
+from ottla.server.testing.history.history import Recorder, TopicBegan
+from ottla.server.testing.history.replica_logs import Replicas
+from ottla.server.testing.history.rules import Proof
 from ottla.server.testing.memory_coordination import Agenda, MemoryService
 from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.simulation import virtual
+from ottla.server.testing.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S
+from ottla.server.testing.simulation.cluster import SimCluster
+from ottla.server.testing.simulation.faults import CLIENTS_MAX, Faults
+from ottla.server.testing.simulation.network import Network
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
@@ -41,7 +36,7 @@ TRANSACTIONAL_TOPIC, TRANSACTIONS_TOPIC = "transactional", "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
 PARTITIONS, OFFSETS_PARTITIONS, TRANSACTIONS_PARTITIONS, SHARE_STATE_PARTITIONS = 3, 2, 2, 2
 GROUP = "group"
-BROKERS = (1, 2, 3)
+MORE_CLIENTS_MAX = 40  # with members of groups
 CREATE_TOPICS_VERSION = 6
 RECOVERY_S = 90.0
 AWAY_MAX_S = 5.0  # and the session timeout, and what a client waits for an answer that is lost
@@ -90,51 +85,24 @@ class Stuck(Exception):
     """After all faults were over the cluster did not do its work; says what was waited for."""
 
 
-class BrokersLog(logging.Handler):
-    """Takes what brokers log as bugs, and for those who read the trace what else they log."""
-
-    def __init__(self, fail: Callable[[str], None], tell: Callable[[str], None] | None) -> None:
-        super().__init__(logging.INFO)
-        self._fail = fail
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        words = logging.Formatter().format(record)
-        if record.exc_info:
-            self._fail(f"broker {whose_task.get()} logged: {words}")
-        elif self._tell is not None:
-            self._tell(f"{trio.current_time():12.6f} LOG {whose_task.get() or ''} {words}")
-
-
-class Simulation:
+class Simulation(SimCluster):
     """See the module's docstring."""
 
     def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
+        super().__init__(plan.seed, tell)
         self.plan = plan
-        self.problems: list[str] = []
-        self.trace = Trace(tell)
-        self._tell = tell
-        self.events: list[Event] = []
-        self.chance = random.Random(f"simulation {plan.seed}")
-        self._clients = 0
         self.producers: list[SimProducer] = []
         self.processors: list[SimProcessor] = []
         self.share_members: list[SimShareMember] = []
         self.members: list[SimConsumerMember | SimClassicMember] = []
 
     def run(self) -> Outcome:
-        handler = BrokersLog(self.fail, self._tell)
-        logger = logging.getLogger("ottla")
-        logger.addHandler(handler)
-        if self._tell is not None:
-            logger.setLevel(logging.INFO)
         try:
-            faults, replicas = virtual.run(self._main, self.plan.seed)
+            with self.logged():
+                faults, replicas = virtual.run(self._main, self.plan.seed)
         except Exception as bug:  # noqa: BLE001 - one more thing to tell of this seed
             faults, replicas = 0, []
             self.problems.append("".join(traceback.format_exception(bug)))
-        finally:
-            logger.removeHandler(handler)
         return Outcome(
             self.plan.seed,
             str(self.trace),
@@ -149,10 +117,6 @@ class Simulation:
             check(self.events, replicas),
         )
 
-    def fail(self, words: str) -> None:
-        self.problems.append(words)
-        self.trace.note(f"PROBLEM {words}")
-
     # ------------------------------------------------------------------ the order of things
 
     async def _main(self, agenda: Agenda) -> tuple[int, list[Replicas]]:
@@ -161,21 +125,6 @@ class Simulation:
         self.zookeeper = MemoryService(random.Random(f"zookeeper {self.plan.seed}"), agenda=agenda)
         with self.network.processors.in_force():
             return await self._run_cluster()
-
-    @contextlib.asynccontextmanager
-    async def serving(self, agenda: Agenda) -> AsyncIterator[None]:
-        """Start the brokers, without clients and faults, and wait until all of them serve."""
-        self.record = Recorder(self._note, trio.current_time)
-        self.network = Network(agenda, self.chance, self.trace)
-        self.zookeeper = MemoryService(self.chance, agenda=agenda)
-        async with trio.open_nursery() as self.nursery:
-            self._make_brokers()
-            for broker in self.brokers:
-                self.start(broker)
-            while not all(broker.is_serving for broker in self.brokers):
-                await trio.sleep(1)
-            yield
-            self.nursery.cancel_scope.cancel()
 
     async def _run_cluster(self) -> tuple[int, list[Replicas]]:
         async with trio.open_nursery() as self.nursery:
@@ -191,7 +140,7 @@ class Simulation:
                 self._start_processors()
             if self.plan.members:
                 await self._start_members()
-            faults = Faults(self)
+            faults = Faults(self, MORE_CLIENTS_MAX if self.plan.members else CLIENTS_MAX)
             self.nursery.start_soon(self._watch_availability, faults)
             try:
                 if self.plan.has_faults:
@@ -207,7 +156,7 @@ class Simulation:
 
     async def _harm(self, faults: Faults) -> None:
         with trio.move_on_after(self.plan.seconds + RECOVERY_S):
-            await faults.run(self.plan.seconds)
+            await faults.run(self.plan.seconds, self.plan.only_fault)
             return
         raise Stuck(f"a fault does not end; {self._state()}")
 
@@ -243,26 +192,6 @@ class Simulation:
         """Where the offsets of the group are kept."""
         return OFFSETS_TOPIC, absolute_string_hash(GROUP) % OFFSETS_PARTITIONS
 
-    def remove_controller_node(self) -> None:
-        with contextlib.suppress(CoordinationError):
-            self.zookeeper.write([Delete(znodes.CONTROLLER)], 0)
-
-    def _in_sync(self) -> dict[str, tuple[int, ...]]:
-        """The in-sync replicas of every partition, as ZooKeeper has them."""
-        found = {}
-        for path, node in self.zookeeper.tree.nodes.items():
-            if path.endswith("/state"):
-                found[path] = znodes.decode_state(node.data).isr
-        return found
-
-    def others_are_in_sync(self, broker: SimBroker) -> bool:
-        """Whether every partition has two more in-sync replicas on brokers at work."""
-        at_work = {each.node_id for each in self.brokers if each.is_serving and each is not broker}
-        return all(len(at_work & set(isr)) >= 2 for isr in self._in_sync().values())
-
-    def is_out_of_sync(self, broker: SimBroker) -> bool:
-        return not any(broker.node_id in isr for isr in self._in_sync().values())
-
     def _is_coordinator(self, node_id: int, group: str) -> bool:
         """As ZooKeeper has it."""
         broker = next(each.broker for each in self.brokers if each.node_id == node_id)
@@ -271,11 +200,7 @@ class Simulation:
         path = znodes.state_path(OFFSETS_TOPIC, broker.groups.partition_for(group))
         return znodes.decode_state(self.zookeeper.tree.get(path).data).leader == node_id
 
-    def _note(self, event: Event) -> None:
-        self.events.append(event)
-        self.trace.note(repr(event))
-
-    def _make_brokers(self) -> None:
+    def _settings(self) -> dict[str, str]:
         chance = self.chance
         settings = {
             "zookeeper.session.timeout.ms": str(chance.choice((3000, 6000))),
@@ -302,15 +227,7 @@ class Simulation:
                 "group.share.delivery.count.limit": str(self._delivery_count_limit),
                 "share.coordinator.state.topic.num.partitions": str(SHARE_STATE_PARTITIONS),
             }
-        setting = Setting(self.network, self.zookeeper, random.Random(f"brokers {self.plan.seed}"), self.fail)
-        self.brokers = [SimBroker(node_id, setting, settings) for node_id in BROKERS]
-
-    def start(self, broker: SimBroker) -> None:
-        self.nursery.start_soon(broker.run)
-
-    def client(self, name: str) -> Client:
-        self._clients += 1
-        return Client(self.network, self.nursery, FIRST_CLIENT + self._clients, name, BROKERS)
+        return settings
 
     async def _create_topic(self, name: str) -> None:
         configs = [CreatableTopicConfig(name="retention.ms", value="-1")]

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from compat_tests.history.history import (
+
+from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     EndSeen,
     OffsetCommitted,
@@ -18,8 +19,7 @@ from compat_tests.history.history import (
     Recorder,
     told,
 )
-from compat_tests.simulation.client import BACKOFF_S, Client
-
+from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any
 
 import trio
-from compat_tests.history.group_events import Disowned, Owned
-from compat_tests.history.history import Recorder
-from compat_tests.simulation.client import BACKOFF_S, Client
 
+from ottla.server.testing.history.group_events import Disowned, Owned
+from ottla.server.testing.history.history import Recorder
+from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 import trio
-from compat_tests.simulation.client import BACKOFF_S, Client
 
+from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,

@@ -18,10 +18,17 @@ from functools import partial
 from typing import Any
 
 import trio
-from compat_tests.history.history import UNKNOWN_OFFSET, Acknowledged, EpochRaised, ProducerBegan, Recorder, Sent
-from compat_tests.simulation.client import Client
-from compat_tests.simulation.virtual import EPOCH_S
 
+from ottla.server.testing.history.history import (
+    UNKNOWN_OFFSET,
+    Acknowledged,
+    EpochRaised,
+    ProducerBegan,
+    Recorder,
+    Sent,
+)
+from ottla.server.testing.simulation.client import Client
+from ottla.server.testing.simulation.virtual import EPOCH_S
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.producer_ids import InitProducerIdRequest

@@ -15,16 +15,16 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import trio
-from compat_tests.history.group_events import (
+
+from ottla.server.testing.history.group_events import (
     ShareAcquired,
     ShareAnswered,
     ShareSaid,
     ShareSessionLost,
     ShareTold,
 )
-from compat_tests.history.history import Recorder
-from compat_tests.simulation.client import BACKOFF_S, Channel, Client
-
+from ottla.server.testing.history.history import Recorder
+from ottla.server.testing.simulation.client import BACKOFF_S, Channel, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import share_fetch
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import trio
 from compat_tests.simulation.cluster import Plan, Simulation
-from compat_tests.simulation.virtual import run
 
 from ottla.server.testing.memory_coordination import Agenda
+from ottla.server.testing.simulation.virtual import run
 
 EXPIRIES = 50
 SETTLE_S = 30.0

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 import trio
-from compat_tests.history.rules import Rule
 from compat_tests.simulation.broken import CALM_SECONDS, RULES_OF_GROUPS, Flaw, hunt
 from compat_tests.simulation.cluster import Plan, Simulation
-from compat_tests.simulation.processors import Processors, whose_task
-from compat_tests.simulation.virtual import run
 from trio._core import _run as trio_run
 from trio.testing import MockClock
 
+from ottla.server.testing.history.rules import Rule
 from ottla.server.testing.memory_coordination import Agenda
+from ottla.server.testing.simulation.processors import Processors, whose_task
+from ottla.server.testing.simulation.virtual import run
 
 SECONDS = 60.0
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import trio
-from compat_tests.simulation.brokers import SimBroker
 from compat_tests.simulation.cluster import Plan, Simulation
-from compat_tests.simulation.virtual import run
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.server.testing.memory_coordination import Agenda, MemoryCoordination
+from ottla.server.testing.simulation.brokers import SimBroker
+from ottla.server.testing.simulation.virtual import run
 
 PATIENCE_S = 120.0
 Fault = Callable[[SimBroker], None]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import trio
-from compat_tests.simulation.brokers import SimBroker
 from compat_tests.simulation.cluster import TOPIC, Plan, Simulation
-from compat_tests.simulation.virtual import run
 
 from ottla.server.testing.memory_coordination import Agenda
+from ottla.server.testing.simulation.brokers import SimBroker
+from ottla.server.testing.simulation.virtual import run
 
 HAND_OVER_S = 30.0
 GRACE_S = 2.0

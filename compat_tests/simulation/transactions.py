@@ -18,7 +18,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import trio
-from compat_tests.history.history import (
+from compat_tests.simulation.producer import PRODUCE_VERSION, RETRIABLE, TIMEOUT_MS
+
+from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
     EndAsked,
@@ -31,9 +33,7 @@ from compat_tests.history.history import (
     Recorder,
     Sent,
 )
-from compat_tests.simulation.client import BACKOFF_S, Client
-from compat_tests.simulation.producer import PRODUCE_VERSION, RETRIABLE, TIMEOUT_MS
-
+from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic

@@ -46,6 +46,14 @@ FORETOLD = {
     "server/rest/client/producer.py": "records without keys go to any partition",
     "server/testing/memory_coordination.py": "a simulation's seed",
     "server/testing/memory_storage.py": "a simulation's seed",
+    "server/testing/simulation/administrator.py": "a simulation's seed",
+    "server/testing/simulation/brokers.py": "a simulation's seed",
+    "server/testing/simulation/cluster.py": "a simulation's seed",
+    "server/testing/simulation/disk_faults.py": "a simulation's seed",
+    "server/testing/simulation/faults.py": "a simulation's seed",
+    "server/testing/simulation/network.py": "a simulation's seed",
+    "server/testing/simulation/processors.py": "a simulation's seed",
+    "server/testing/simulation/virtual.py": "a simulation's seed",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the history says of share groups: who holds which record, how often it was delivered, and what became of it.
+"""Share groups as the history tells of them: who holds which record, how often it was delivered, and what became of it.
 
 A lock begins when the broker acquires a record, which is after the member asked and before it heard. It ends when the member
 says what became of the record, when its session ends, when another leader takes over, or when its time is over. A second holder
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compat_tests.history.group_events import (
+from ottla.server.testing.history.group_events import (
     ShareAcquired,
     ShareAnswered,
     ShareBegan,
@@ -27,8 +27,8 @@ from compat_tests.history.group_events import (
     ShareSessionLost,
     ShareTold,
 )
-from compat_tests.history.history import FaultBegan, FaultEnded
-from compat_tests.history.rules import Report, Rule
+from ottla.server.testing.history.history import FaultBegan, FaultEnded
+from ottla.server.testing.history.rules import Report, Rule
 
 CALM_S = 30.0
 """So long after the last fault or lost session what it had caused is over."""
@@ -54,7 +54,7 @@ class _Hold(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """What a member said and was told to be stored."""
+    """A member's word about a record, of which it was told that it is stored."""
 
     at: float
     leader_epoch: int
@@ -306,11 +306,11 @@ class Shares:
         """A record that nobody has accepted: it may have been delivered too often, as far as is known."""
         losses = self._losses.get((group, *where), 0)
         if record is None or record.acquired is None:
-            count, proof = losses, (event,)
+            count, proof = losses, [event]
         else:
             last, number = record.acquired
             losses = losses if record.passed_at is None else record.passed_at
-            count, proof = last.delivery_count + losses - record.losses, (event, number)
+            count, proof = last.delivery_count + losses - record.losses, [event, number]
         if count < limit:
             words = f"{group}: offset {offset}, delivered {count} times at most"
             self._report.add(Rule.UNSETTLED, where, words, *proof)

@@ -1,15 +1,14 @@
-"""What an operator does meanwhile, by way of any broker: moves replicas and leaders, changes levels, makes topics and deletes them.
+"""An operator at work meanwhile, by way of any broker: moves replicas and leaders, changes levels, makes topics and deletes them.
 
 Errors are no matter.
 """
 
 import random
-from typing import TYPE_CHECKING
-
-from compat_tests.history.fault_kinds import FaultKind
-from compat_tests.history.history import FaultBegan
 
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
+from ottla.server.testing.history.fault_kinds import FaultKind
+from ottla.server.testing.history.history import FaultBegan
+from ottla.server.testing.simulation.cluster import SimCluster
 from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
@@ -21,18 +20,15 @@ from ottla.wire.messages.partition_reassignments import (
 )
 from ottla.wire.schema import Message
 
-if TYPE_CHECKING:
-    from compat_tests.simulation.cluster import Simulation
-
 REASSIGN_VERSION, ELECT_VERSION, CREATE_VERSION, DELETE_VERSION, UPDATE_FEATURES_VERSION = 0, 2, 6, 5, 1
 TIMEOUT_MS = 5_000
 NAMES = ("side-1", "side-2")
 
 
 class Administrator:
-    """See the module's docstring."""
+    """Operator that asks brokers for changes at random."""
 
-    def __init__(self, simulation: "Simulation", chance: random.Random) -> None:
+    def __init__(self, simulation: SimCluster, chance: random.Random) -> None:
         self._simulation = simulation
         self._chance = chance
         self._client = simulation.client("administrator")

@@ -102,7 +102,7 @@ class _Jumps:
 
 
 def thread_runner(chance: random.Random) -> RunInThread:
-    """What does a thread's work in place, a little later."""
+    """Return a function that does a thread's work in place, a little later."""
 
     async def run_in_thread(function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
         await trio.sleep(chance.uniform(*THREAD_DELAY_S))

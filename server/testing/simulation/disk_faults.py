@@ -8,17 +8,14 @@ import errno
 import os
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import trio
-from compat_tests.history.fault_kinds import FaultKind
-from compat_tests.history.history import FaultBegan, FaultEnded
 
+from ottla.server.testing.history.fault_kinds import FaultKind
+from ottla.server.testing.history.history import FaultBegan, FaultEnded
 from ottla.server.testing.memory_storage import ShortWrite
-
-if TYPE_CHECKING:
-    from compat_tests.simulation.brokers import SimBroker
-    from compat_tests.simulation.cluster import Simulation
+from ottla.server.testing.simulation.brokers import SimBroker
+from ottla.server.testing.simulation.cluster import SimCluster
 
 HOLD_S = (0.5, 2.0, 5.0, 10.0)
 CALLS_BEFORE = 120  # at most, until the call that fails
@@ -50,14 +47,14 @@ class FailingCall:
 
 
 class DiskFaults:
-    """See the module's docstring. `borrow` gives a broker that nobody else stops or starts, `give_back` starts it if need be."""
+    """Faults of disks and descriptors. `borrow` gives a broker that nobody else stops or starts, `give_back` starts it if need be."""
 
     def __init__(
         self,
-        simulation: "Simulation",
+        simulation: SimCluster,
         chance: random.Random,
-        borrow: Callable[[], "SimBroker | None"],
-        give_back: Callable[["SimBroker", bool], None],
+        borrow: Callable[[], SimBroker | None],
+        give_back: Callable[[SimBroker, bool], None],
     ) -> None:
         self._simulation = simulation
         self._chance = chance
@@ -115,12 +112,12 @@ class DiskFaults:
         words = f"{name} ({fail.failed})" if isinstance(fail, FailingCall) else name
         await self._end(target, life, words, is_passing=is_passing)
 
-    async def _while(self, name: str, target: "SimBroker") -> None:
+    async def _while(self, name: str, target: SimBroker) -> None:
         self._simulation.record.add(FaultBegan, name, str(target))
         await trio.sleep(self._chance.choice(HOLD_S) * self._chance.uniform(0.5, 1.5))
         self._simulation.record.add(FaultEnded, name, str(target))
 
-    async def _end(self, target: "SimBroker", life: object, words: str, *, is_passing: bool) -> None:
+    async def _end(self, target: SimBroker, life: object, words: str, *, is_passing: bool) -> None:
         offline = target.offline_directories()
         if is_passing and target.broker is not life:
             self._simulation.fail(f"{target} did not survive: {words}")

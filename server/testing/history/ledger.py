@@ -1,4 +1,4 @@
-"""What the history says of one partition, kept in arrays by the number of the record, and settled at the end.
+"""A partition as the history tells of it, kept in arrays by the number of the record, and settled at the end.
 
 A record's number is its place among all that were sent to the partition. `stored` is the truth that everything else is
 compared with: what final readers found, fresh ones that began after the faults were over, and the leader's log where the
@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from compat_tests.history.history import UNKNOWN_OFFSET
-from compat_tests.history.rules import Report, Rule
+from ottla.server.testing.history.history import UNKNOWN_OFFSET
+from ottla.server.testing.history.rules import Report, Rule
 
 NOT_ACKNOWLEDGED = -2
 NOWHERE = -1

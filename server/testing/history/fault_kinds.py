@@ -1,4 +1,4 @@
-"""The faults that chaos (`faults.py`) and the simulation (`compat_tests/simulation/faults.py`) cause, each by one name.
+"""The faults that chaos (`faults.py`) and the simulation (`server/testing/simulation/faults.py`) cause, each by one name.
 
 Histories, traces, the rules of the checker and `--faults` use these names; what was hit, and how, stands behind them.
 `compat_tests/README.md` has them in a table.

@@ -1,8 +1,8 @@
-"""What happened: plain immutable events with times, written down while clients and faults are at work.
+"""Events with their times, written down while clients and faults are at work.
 
 A history is a sequence of events in the order of their times, which are seconds of one clock that only moves forward:
 `time.monotonic` (the processes of one machine share it), or a simulation's own. Nothing in it is an opinion; what is
-right and wrong is the business of `compat_tests.history.checker`.
+right and wrong is the business of `ottla.server.testing.history.checker`.
 
 Who writes an event, and when, is part of its meaning:
 
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from compat_tests.history.group_events import GroupEvent
+from ottla.server.testing.history.group_events import GroupEvent
 
 TOLD_WHOLE_MAX = 64
 UNKNOWN_OFFSET = -1
@@ -280,11 +280,13 @@ Event = (
 )  # fmt: skip
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 
+_make: Callable[..., Event] = lambda kind, *fields: kind(*fields)  # the fields differ by kind
+
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def told(value: bytes | None) -> str:
-    """What stands for a value in a history: a short one as it is, of a long one its beginning and a checksum of it all."""
+    """Return the text that stands for a value in a history: a short one whole, of a long one its beginning and a checksum."""
     if value is None:
         return "(null)"
     if len(value) <= TOLD_WHOLE_MAX:
@@ -298,7 +300,7 @@ def to_line(event: Event) -> bytes:
 
 def from_line(line: bytes) -> Event:
     name, *fields = json.loads(line)
-    event = KINDS[name](*fields)
+    event = _make(KINDS[name], *fields)
     if isinstance(event, Read):
         return event._replace(records=tuple((offset, value) for offset, value in event.records))
     return event
@@ -317,7 +319,7 @@ class Recorder:
 
     def add(self, kind: type[Event], *fields: object) -> None:
         with self._lock:  # the time within it, or two threads could be written down in the other order
-            self._sink(kind(self._clock(), *fields))
+            self._sink(_make(kind, self._clock(), *fields))
 
 
 class HistoryFile:
@@ -333,7 +335,7 @@ class HistoryFile:
         self._writing.write(to_line(event))
 
     def flush(self) -> None:
-        """What was appended outlives the process."""
+        """Hand everything appended to the system, so that it outlives the process."""
         assert self._writing is not None
         self._writing.flush()
 

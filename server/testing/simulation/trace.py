@@ -1,4 +1,4 @@
-"""What happened in a simulation, as one number: two runs of one seed have to agree in it."""
+"""Everything that happened in a simulation, as one number: two runs of one seed have to agree in it."""
 
 import hashlib
 from collections.abc import Callable

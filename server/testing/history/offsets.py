@@ -1,18 +1,18 @@
-"""What the history says of groups and their offsets: of those that a member commits by itself, and of those in transactions.
+"""Groups and their offsets as the history tells of them: of those that a member commits by itself, and of those in transactions.
 
 An offset that was acknowledged is the group's until another one is. One without an answer may take its place at any time. So may
 that of a transaction whose commit was asked for, but not after a later transaction of its id was committed, which ends it before.
 """
 
-from compat_tests.history.history import (
+from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     OffsetCommitted,
     OffsetFailed,
     OffsetFetched,
     OffsetSent,
 )
-from compat_tests.history.rules import Report, Rule
-from compat_tests.history.transactions import Key, State, Transactions
+from ottla.server.testing.history.rules import Report, Rule
+from ottla.server.testing.history.transactions import Key, State, Transactions
 
 Place = tuple[str, str, int]
 """A group, a topic and a partition."""

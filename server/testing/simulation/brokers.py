@@ -13,13 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import trio
-from compat_tests.simulation.network import Network, SimPeers, SimReadiness, SimSocket
-from compat_tests.simulation.processors import whose_task
-from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.storage import FileRegion
+from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
@@ -33,6 +31,9 @@ from ottla.server.network.inbox import ReceiveBuffers
 from ottla.server.network.listener import Listener
 from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
 from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.simulation.network import Network, SimPeers, SimReadiness, SimSocket
+from ottla.server.testing.simulation.processors import whose_task
+from ottla.server.testing.simulation.virtual import EPOCH_S, thread_runner
 from ottla.wire.records import iter_batches
 
 DIRECTORIES = ("/disk-a", "/disk-b")
@@ -50,9 +51,7 @@ class SimTransport:
         self.send = sock.send
         self.close = sock.close
 
-    def serving(
-        self, readiness: SimReadiness, missing: Callable[[], int] | None = None
-    ) -> Callable[[Any], Awaitable[Any]]:
+    def serving(self, readiness: Any, missing: Callable[[], int] | None = None) -> Callable[[Any], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
     def expect(self, count: int) -> None:
@@ -74,10 +73,10 @@ class SimTransport:
             return None
 
     def peer_has_left(self) -> bool:
-        return self.socket.has_left
+        return bool(self.socket.has_left)
 
     def is_at_end(self) -> bool:
-        return self.socket.has_left and self.socket.has_nothing_left
+        return bool(self.socket.has_left and self.socket.has_nothing_left)
 
 
 class SimListener(Listener):
@@ -107,7 +106,7 @@ class SimListener(Listener):
 
 
 class Setting(NamedTuple):
-    """What all brokers live in."""
+    """Surroundings of all brokers."""
 
     network: Network
     zookeeper: MemoryService
@@ -117,7 +116,7 @@ class Setting(NamedTuple):
 
 
 class SimBroker:
-    """See the module's docstring."""
+    """A broker that can be started, killed, stopped and cut off; see the module."""
 
     def __init__(self, node_id: int, setting: Setting, settings: Mapping[str, str]) -> None:
         self.node_id = node_id
@@ -160,17 +159,20 @@ class SimBroker:
     def is_fenced(self) -> bool:
         return self.broker is not None and self.broker.member.is_fenced
 
+    def _held(self, topic: str, partition: int) -> Partition | None:
+        return None if self.broker is None else self.broker.replicas.partition(topic, partition)
+
     def leads(self, topic: str, partition: int) -> bool:
-        held = self.broker and self.broker.replicas.partition(topic, partition)
+        held = self._held(topic, partition)
         return held is not None and held.is_leader
 
     def successors(self, topic: str, partition: int) -> list[int]:
         """The brokers that a controller elects in this order when this one, which leads, hands a partition over."""
-        held = self.broker and self.broker.replicas.partition(topic, partition)
+        held = self._held(topic, partition)
         return [] if held is None else [each for each in held.replicas if each in held.isr and each != self.node_id]
 
     def is_under_min_isr(self, topic: str, partition: int) -> bool:
-        held = self.broker and self.broker.replicas.partition(topic, partition)
+        held = self._held(topic, partition)
         return held is not None and held.is_under_min_isr
 
     def clock_ms(self) -> int:
@@ -280,7 +282,7 @@ class SimBroker:
             self._tear()
 
     async def lose_power(self) -> None:
-        """What was not synced may be gone."""
+        """Kill it, and lose what was not synced."""
         await self.kill()
         self.disk.crash(self._setting.chance)
 

@@ -1,7 +1,7 @@
 """The rule of availability: probes are served whenever a majority of brokers and ZooKeepers is well."""
 
-from compat_tests.history.history import ProbeBegan, Served, TroubleBegan, TroubleEnded
-from compat_tests.history.rules import Report, Rule
+from ottla.server.testing.history.history import ProbeBegan, Served, TroubleBegan, TroubleEnded
+from ottla.server.testing.history.rules import Report, Rule
 
 Target = tuple[str, str, int]
 

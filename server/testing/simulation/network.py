@@ -19,14 +19,14 @@ from typing import Any
 
 import outcome
 import trio
-from compat_tests.simulation.processors import Processors
-from compat_tests.simulation.trace import Trace
 
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint
-from ottla.server.network.readiness import ROUND_S, Step, Wait
-from ottla.server.network.sliced_work import WorkQueue
+from ottla.server.network.readiness import Step, Wait
+from ottla.server.network.sliced_work import ROUND_S, WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 from ottla.server.testing.memory_coordination import Agenda, Pipe
+from ottla.server.testing.simulation.processors import Processors
+from ottla.server.testing.simulation.trace import Trace
 
 DELAY_S = (0.0001, 0.002)
 SLOW_DELAY_S = (0.01, 0.2)
@@ -268,7 +268,7 @@ class SimSocket:
 
 
 class SimReadiness:
-    """What `Readiness` is to real sockets."""
+    """Server of simulated sockets, as `Readiness` is of real ones."""
 
     is_inside_the_wait = True
 

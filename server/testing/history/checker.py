@@ -1,4 +1,4 @@
-"""Holds a history against the rules of `compat_tests.history.rules` and names every violation with the events that prove it.
+"""Holds a history against the rules of `ottla.server.testing.history.rules` and names every violation with the events that prove it.
 
     for proof in check(history, logs):
         print(proof)
@@ -17,8 +17,8 @@ are transactions, and better two, of both kinds (and before them all transaction
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from compat_tests.history.availability import Availability
-from compat_tests.history.group_events import (
+from ottla.server.testing.history.availability import Availability
+from ottla.server.testing.history.group_events import (
     Disowned,
     Owned,
     ShareAcquired,
@@ -28,7 +28,7 @@ from compat_tests.history.group_events import (
     ShareSessionLost,
     ShareTold,
 )
-from compat_tests.history.history import (
+from ottla.server.testing.history.history import (
     TIMED_OUT,
     Acknowledged,
     EndAsked,
@@ -58,13 +58,13 @@ from compat_tests.history.history import (
     TroubleBegan,
     TroubleEnded,
 )
-from compat_tests.history.ledger import Gap, Ledger, ProducerKind
-from compat_tests.history.offsets import Offsets
-from compat_tests.history.owners import Owners
-from compat_tests.history.replica_logs import Replicas, compare, events_of
-from compat_tests.history.rules import Proof, Report, Rule, Violation
-from compat_tests.history.shares import Shares
-from compat_tests.history.transactions import Transactions
+from ottla.server.testing.history.ledger import Gap, Ledger, ProducerKind
+from ottla.server.testing.history.offsets import Offsets
+from ottla.server.testing.history.owners import Owners
+from ottla.server.testing.history.replica_logs import Replicas, compare, events_of
+from ottla.server.testing.history.rules import Proof, Report, Rule, Violation
+from ottla.server.testing.history.shares import Shares
+from ottla.server.testing.history.transactions import Transactions
 
 
 def check(history: Iterable[Event], logs: Sequence[Replicas] = ()) -> list[Proof]:

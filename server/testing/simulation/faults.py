@@ -1,4 +1,4 @@
-"""What goes wrong in a run of the simulation: faults that begin at random times, last for a while, and overlap.
+"""Faults in a run of the simulation: they begin at random times, last for a while, and overlap.
 
 One rule is kept throughout, because Kafka promises nothing beyond it: what a broker had written when it was killed is still
 there when it comes back. So power is lost only by a broker that is in sync nowhere by the time it comes back, while others are:
@@ -7,44 +7,40 @@ nothing else goes wrong meanwhile, or the others could be the ones that are left
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import trio
-from compat_tests.history.fault_kinds import FaultKind
-from compat_tests.history.history import FaultBegan, FaultEnded
-from compat_tests.simulation.administrator import Administrator
-from compat_tests.simulation.brokers import DIRECTORIES, SimBroker
-from compat_tests.simulation.disk_faults import DiskFaults
-from compat_tests.simulation.disk_faults import weighted as disk_faults
-from compat_tests.simulation.processors import FACTORS
 
-if TYPE_CHECKING:
-    from compat_tests.simulation.cluster import Simulation
+from ottla.server.testing.history.fault_kinds import FaultKind
+from ottla.server.testing.history.history import FaultBegan, FaultEnded
+from ottla.server.testing.simulation.administrator import Administrator
+from ottla.server.testing.simulation.brokers import DIRECTORIES, SimBroker
+from ottla.server.testing.simulation.cluster import FIRST_CLIENT, SimCluster
+from ottla.server.testing.simulation.disk_faults import DiskFaults
+from ottla.server.testing.simulation.disk_faults import weighted as disk_faults
+from ottla.server.testing.simulation.processors import FACTORS
 
 HOLD_S = (0.05, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 BETWEEN_S = 6.0  # on average
-FIRST_CLIENT = 100
 CLIENTS_MAX = 20
-MORE_CLIENTS_MAX = 40  # with members of groups
 Fault = Callable[[], Awaitable[None]]
 
 
 class Faults:
-    """See the module's docstring."""
+    """Cause of faults at random times."""
 
-    def __init__(self, simulation: "Simulation") -> None:
+    def __init__(self, simulation: SimCluster, clients_max: int = CLIENTS_MAX) -> None:
+        """`clients_max`: how many hosts of clients a broker is cut off from when it is cut off from clients."""
         self.count = 0
         self.calm_since: float | None = trio.current_time()
         """Since when no fault is under way; None while there is one."""
 
         self._simulation = simulation
-        self._chance = random.Random(f"faults {simulation.plan.seed}")
+        self._chance = random.Random(f"faults {simulation.seed}")
         self._busy: dict[SimBroker, None] = {}  # whose process is being stopped or started
         self._under_way = 0
         self._is_power_lost = False
         self._has_zookeeper_fault = False
         self._administrator = Administrator(simulation, self._chance)
-        clients_max = MORE_CLIENTS_MAX if simulation.plan.members else CLIENTS_MAX
         self._client_hosts = range(FIRST_CLIENT, FIRST_CLIENT + clients_max)
         weighted: list[tuple[int, Fault]] = [
             (6, self._kill),
@@ -75,12 +71,13 @@ class Faults:
         self._weights = [weight for weight, _ in weighted]
         self._faults = [fault for _, fault in weighted]
 
-    async def run(self, seconds: float) -> None:
+    async def run(self, seconds: float, only_fault: str = "") -> None:
+        """Cause faults for some seconds, or only one, the method of this name, and nothing after it."""
         """Do harm for so long, and leave everything mended."""
         end = trio.current_time() + seconds
-        if self._simulation.plan.only_fault:
+        if only_fault:
             await trio.sleep(BETWEEN_S)
-            await self._cause(getattr(self, self._simulation.plan.only_fault))
+            await self._cause(getattr(self, only_fault))
             await trio.sleep(max(end - trio.current_time(), 0.0))
             return
         async with trio.open_nursery() as nursery:

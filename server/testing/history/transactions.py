@@ -1,4 +1,4 @@
-"""What the history says of transactions over all partitions, and that each is there as a whole or not at all.
+"""Transactions as the history tells of them, over all partitions, and that each is there as a whole or not at all.
 
 | state | what is known | records and offsets may be shown |
 |-|-|-|
@@ -15,7 +15,7 @@ held against what final read_committed readers were not shown of it, and what a 
 from collections.abc import Callable
 from enum import StrEnum
 
-from compat_tests.history.rules import Report, Rule
+from ottla.server.testing.history.rules import Report, Rule
 
 Key = tuple[int, int]
 """A producer's number and the number of its transaction."""
@@ -75,7 +75,7 @@ class Transactions:
             found.state, found.because = State.TO_COMMIT if commit else State.TO_ABORT, event
 
     def ended(self, key: Key, committed: bool, event: int) -> None:
-        """What need not be settled any more is forgotten."""
+        """Note a known end, and forget what need not be settled any more."""
         found = self._all[key]
         found.state, found.because = State.COMMITTED if committed else State.ABORTED, event
         if not committed and found.shown:

@@ -6,8 +6,8 @@ is a fault only if the first one was still told later that it is a member: `Diso
 
 from typing import NamedTuple
 
-from compat_tests.history.group_events import Disowned, Owned
-from compat_tests.history.rules import Report, Rule
+from ottla.server.testing.history.group_events import Disowned, Owned
+from ottla.server.testing.history.rules import Report, Rule
 
 Place = tuple[str, str, int]
 """A group, a topic and a partition."""

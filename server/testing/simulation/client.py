@@ -1,4 +1,4 @@
-"""What all clients of the simulation are made of: connections to brokers, and where partitions and groups are led.
+"""Clients of the simulation: connections to brokers, and where partitions and groups are led.
 
 A `Channel` is one connection to one broker: requests go out in the order in which they are asked and are answered in that
 order; when it is lost, or an answer is late, all that is asked on it fails, and nobody knows what was done. Nothing in it is
@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import trio
-from compat_tests.simulation.network import Network, SimSocket
 
 from ottla.server.network.readiness import WAIT_READABLE, Wait
 from ottla.server.peers.connection import exchange_of
+from ottla.server.testing.simulation.network import Network, SimSocket
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -43,7 +43,7 @@ class _Asked:
 
 
 class Channel:
-    """See the module's docstring."""
+    """A connection to a broker. Its requests are answered in their order, or all of them fail."""
 
     def __init__(self, network: Network, sock: SimSocket, client_id: str) -> None:
         self.is_lost = False

@@ -13,7 +13,7 @@ records whose producer is not idempotent; anything after an unclean election (un
 from enum import StrEnum
 from typing import NamedTuple
 
-from compat_tests.history.history import Event
+from ottla.server.testing.history.history import Event
 
 
 class Rule(StrEnum):
@@ -118,7 +118,7 @@ class Violation(NamedTuple):
     partition: int
     words: str
     events: tuple[int, ...]
-    """Which events of the history prove it, by their number; see `compat_tests.history.checker.explain`."""
+    """Which events of the history prove it, by their number; see `ottla.server.testing.history.checker.explain`."""
 
 
 class Report:

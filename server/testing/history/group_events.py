@@ -1,4 +1,4 @@
-"""What members of share groups and of groups that rebalance write down; a part of `compat_tests.history.history`.
+"""Events that members of share groups and of groups that rebalance write down; a part of `ottla.server.testing.history.history`.
 
 Members of share groups tell of the offsets that they were given, not of values: gaps and control records are among them.
 
@@ -73,7 +73,7 @@ class ShareTold(NamedTuple):
 
 
 class ShareAnswered(NamedTuple):
-    """What was asked at `asked` was answered well in a session, which had not ended until then."""
+    """A session answered well what was asked at `asked`: it had not ended until then."""
 
     at: float
     group: str

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.history.history import Event, ReachedEnd, Read, ReadBegan, told
-from compat_tests.history.rules import Report, Rule
-
+from ottla.server.testing.history.history import Event, ReachedEnd, Read, ReadBegan, told
+from ottla.server.testing.history.rules import Report, Rule
 from ottla.wire.errors import KafkaError
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.records import crc_is_valid, iter_batches

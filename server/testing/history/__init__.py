@@ -1,0 +1,15 @@
+"""Observations of clients, held against Kafka's promises.
+
+history.py       events, and how they are written down
+group_events.py  events of groups that share or assign
+rules.py         the promises, and where Kafka makes them
+checker.py       holds a history against the rules
+ledger.py        one partition
+transactions.py  transactions over all partitions
+offsets.py       committed offsets of groups
+owners.py        who owns which partition in a group
+shares.py        share groups
+replica_logs.py  the logs of replicas, compared byte by byte
+availability.py  how long something may be away
+fault_kinds.py   names of faults
+"""

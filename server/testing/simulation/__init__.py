@@ -1,0 +1,13 @@
+"""A cluster in one process on virtual time: a run of one seed is repeated byte for byte by the next run of it.
+
+virtual.py        trio on a clock that jumps; everything that would differ between two runs is seeded
+processors.py     slow hosts
+trace.py          a hash over all that happens
+network.py        hosts and connections between them
+brokers.py        one broker on a disk in memory
+cluster.py        the brokers, ZooKeeper and network of one run
+client.py         connections of clients, and who leads
+faults.py         faults at random times
+disk_faults.py    faults of disks and descriptors
+administrator.py  what an operator asks brokers for meanwhile
+"""
