@@ -23,7 +23,7 @@ from ottla.wire.records import Record
 VALUE = "\U0001f600 \u20ac \u202e \x1b[31m"
 GROUP = "gr\u00fcppe-\u20ac"
 LONG_RUNNING = ("start", "stop", "cluster", "registry", "rest")  # tested on their own
-HANDED_ON = ("spark-submit",)  # another program has the streams
+HANDED_ON = ("spark-submit", "test")  # another program has the streams
 PROGRAM = [sys.executable, "-m", "ottla"]
 
 ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {

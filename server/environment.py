@@ -11,13 +11,17 @@ import trio
 
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.system import system_clock_ms
+from ottla.server.network.transport import PlainTransport
 
 if TYPE_CHECKING:
+    import socket
+
     from ottla.replication.cluster.peers import Peers
     from ottla.replication.log.storage import Storage
     from ottla.server.cluster.session import Session
     from ottla.server.config.coordination_config import ZooKeeperConfig
     from ottla.server.network.readiness import Readiness
+    from ottla.server.network.transport import Transport
     from ottla.server.peers.tcp import PeerConnectionConfig
 
 
@@ -62,5 +66,7 @@ class Environment:
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
     make_peers: Callable[[Readiness, PeerConnectionConfig], Peers] = _tcp_peers
+    accept: Callable[[socket.socket], Transport] = PlainTransport
+    """Makes the transport of an accepted connection without TLS. A test's stands between the client and the broker."""
     random_bytes: Callable[[int], bytes] = os.urandom
     """Source of ids that must not be guessable: the operating system's, as for `secrets`."""

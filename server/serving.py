@@ -11,6 +11,7 @@ limit, and `immediate` ends the hand-over.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 from collections.abc import Callable, Sequence
@@ -70,18 +71,27 @@ async def serve(
     on_ready: Callable[[Broker], None],
     before_serving: Callable[[], None] = lambda: None,
     descriptors: Descriptors | None = None,
+    environment: Environment | None = None,
+    readiness: Readiness | None = None,
 ) -> None:
     """Run a broker until `stop`. Raises StartupError if the broker cannot start or all its disks fail.
 
     `before_serving` is called when everything is loaded, `on_ready` when clients are served; the broker's `listeners`
-    then have the ports. `descriptors` limits the open descriptors; None: the limit of this process.
+    then have the ports. `descriptors` limits the open descriptors; None: the limit of this process. `environment`: None
+    for this machine's disks and clocks. `readiness`: that of a loop with several brokers; None: this one has its own.
     """
     bound = bind_all(config)
     http = None
     try:
         http = bind_http(config)
-        descriptors = descriptors or Descriptors(checked_limit(present_limit()))
-        await _serve_bound(config, descriptors, bound, http, stop, on_ready, before_serving)
+        environment = environment or _this_machine(config, descriptors)
+        with contextlib.ExitStack() as owned:
+            if readiness is None:
+                readiness = Readiness()
+                owned.callback(readiness.close)
+            await _serve_bound(
+                config, Broker(config, environment, readiness), bound, http, stop, on_ready, before_serving
+            )
     except (Exception, BaseExceptionGroup) as problem:  # noqa: BLE001 - raised again
         raise _startup_problem(problem) from None
     finally:
@@ -89,38 +99,37 @@ async def serve(
             sock.close()
 
 
+def _this_machine(config: BrokerConfig, descriptors: Descriptors | None) -> Environment:
+    storage = OsStorage(ACCESS[config.server.log_dirs_readable_by])
+    return Environment(storage=storage, descriptors=descriptors or Descriptors(checked_limit(present_limit())))
+
+
 async def _serve_bound(
     config: BrokerConfig,
-    descriptors: Descriptors,
+    broker: Broker,
     bound: Bound,
     http: socket.socket | None,
     stop: Stop,
     on_ready: Callable[[Broker], None],
     before_serving: Callable[[], None],
 ) -> None:
-    readiness = Readiness()
-    try:
-        storage = OsStorage(ACCESS[config.server.log_dirs_readable_by])
-        broker = Broker(config, Environment(storage=storage, descriptors=descriptors), readiness)
-        # What a worker shares with others is no way to it alone.
-        broker.register(bound[: len(config.listeners)])
-        async with trio.open_nursery() as sessions:
-            if http is not None:
-                from ottla.server.admin.console.console import add_console  # here, because most brokers do without
-                from ottla.server.admin.http.endpoint import client_metrics, serve_http
+    # What a worker shares with others is no way to it alone.
+    broker.register(bound[: len(config.listeners)])
+    async with trio.open_nursery() as sessions:
+        if http is not None:
+            from ottla.server.admin.console.console import add_console  # here, because most brokers do without
+            from ottla.server.admin.http.endpoint import client_metrics, serve_http
 
-                # From now on, because a load may take long, and somebody may want to know how it goes.
-                broker.http_address = http.getsockname()[:2]
-                broker.receiver = client_metrics()
-                sessions.start_soon(serve_http, broker, http, stop, [add_console])
-            # A signal during a long recovery ends the start.
-            if await stop.unless(stop.requested, partial(broker.open, sessions)):
-                listen_all(bound, config.server.socket_listen_backlog_size)
-                await _serve_until_stopped(broker, bound, stop, on_ready, before_serving)
-            sessions.cancel_scope.cancel()
-        logger.info("Broker %d is stopped", broker.node_id)
-    finally:
-        readiness.close()
+            # From now on, because a load may take long, and somebody may want to know how it goes.
+            broker.http_address = http.getsockname()[:2]
+            broker.receiver = client_metrics()
+            sessions.start_soon(serve_http, broker, http, stop, [add_console])
+        # A signal during a long recovery ends the start.
+        if await stop.unless(stop.requested, partial(broker.open, sessions)):
+            listen_all(bound, config.server.socket_listen_backlog_size)
+            await _serve_until_stopped(broker, bound, stop, on_ready, before_serving)
+        sessions.cancel_scope.cancel()
+    logger.info("Broker %d is stopped", broker.node_id)
 
 
 def _startup_problem(whole: BaseException) -> BaseException:
@@ -180,7 +189,17 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
         protocol, sasl = endpoint.security_protocol, broker.sasl_of(endpoint.listener)
         encryption = encryptions.get(endpoint.listener)
         listener = Listener(
-            endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol, sasl, encryption
+            endpoint.listener,
+            sock,
+            broker,
+            calls,
+            buffers,
+            broker.readiness,
+            limits,
+            protocol,
+            sasl,
+            encryption,
+            broker.environment.accept,
         )
         broker.listeners.append(listener)
         nursery.start_soon(_run, listener, sasl)

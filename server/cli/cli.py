@@ -63,6 +63,7 @@ COMMANDS = {
     "generate": "write seeded test data, and the result that a job has to find",
     "registry": "run a schema registry with Confluent's HTTP API",
     "rest": "run a REST proxy with Confluent's HTTP API",
+    "test": "run a command beside a broker in memory",
     "bench": "measure a running cluster by a small load",
     "spark": "show the installed Spark and its connector for Kafka",
     "spark-submit": "run spark-submit with that connector",
@@ -78,8 +79,12 @@ COMMANDS = {
 }
 """Summary of each command, in the order of the help."""
 
-ELSEWHERE = {"registry": "ottla.server.registry.command", "rest": "ottla.server.rest.command"}
-"""Modules of commands that are built on the commands' client of a cluster."""
+ELSEWHERE = {
+    "registry": "ottla.server.registry.command",
+    "rest": "ottla.server.rest.command",
+    "test": "ottla.server.testing.command",
+}
+"""Modules of commands that belong to a package above this one."""
 
 _DESCRIPTION = """\
 A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.

@@ -16,6 +16,7 @@ import heapq
 import logging
 import socket
 import time
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +32,7 @@ from ottla.server.network.inbox import ReceiveBuffers
 from ottla.server.network.listener_context import Complaints
 from ottla.server.network.memory_accounting import STALLED_S
 from ottla.server.network.readiness import Readiness
-from ottla.server.network.transport import SYSTEM_DEFAULT, UNCHANGED, PlainTransport, send_buffer_bytes
+from ottla.server.network.transport import SYSTEM_DEFAULT, UNCHANGED, PlainTransport, Transport, send_buffer_bytes
 from ottla.wire.decompression import give_back_idle
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ class Listener:
         security_protocol: str = "PLAINTEXT",
         sasl: SaslListener | None = None,
         encryption: Encryption | None = None,
+        accept: Callable[[socket.socket], Transport] = PlainTransport,
     ) -> None:
+        """`accept` makes the transport of an accepted connection without TLS."""
         config = broker.config.server
         self.name, self.security_protocol, self.sasl = name, security_protocol, sasl
         self._encryption, self.broker, self.calls = encryption, broker, calls
@@ -111,7 +114,7 @@ class Listener:
         self.quotas = broker.quotas
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
-        self._socket = sock
+        self._socket, self._accept = sock, accept
         self._send_buffer_bytes = send_buffer_bytes(config.socket_send_buffer_bytes)
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
@@ -189,7 +192,7 @@ class Listener:
         if self._encryption is not None:
             nursery.start_soon(self._serve_encrypted, self._encryption, sock, host)
         else:
-            connection = Connection(PlainTransport(sock), host, self)
+            connection = Connection(self._accept(sock), host, self)
             self.connections.add(connection)
             nursery.start_soon(self._serve, connection, host)
 

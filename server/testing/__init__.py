@@ -1,10 +1,18 @@
-"""Stand-ins for the surroundings of a broker, with faults on request.
+"""The lab: brokers inside a test, on disks in memory, with a clock that can be advanced. `ottla.testing` is its public face.
 
-    memory_storage.py       a file system in memory, and its snapshots
+    kafka.py                the object that a test uses
+    command.py              `ottla test`
+    world.py                a broker or a cluster from nothing; requests without a connection
+    node.py                 one broker: start, stop, kill
+    loop.py                 the thread in which all brokers of the process live
+    clock.py                its clock
+    memory_storage.py       a file system in memory, with faults on request, and its snapshots
     memory_contents.py      contents of its files, which snapshots share
-    memory_coordination.py  a coordination ensemble in memory
+    memory_coordination.py  a coordination ensemble in memory, with faults on request
+    memory_transport.py     connections of brokers with files in memory
+    errors.py               the error of wrong use
     simulation/             a cluster on virtual time, repeatable by its seed
     history/                what clients saw, held against Kafka's promises
 
-Simulations and unit tests use them. No other module of the product may import this package; import-linter checks it.
+No module of the product outside may import this package; import-linter checks it.
 """

@@ -1,0 +1,94 @@
+"""The clock of the lab: real time that can be advanced, frozen and sped up.
+
+The lab's event loop runs on it, so that every timer of the brokers follows: sessions, rebalances, transactions, locks of share
+groups, retention, compaction, quotas, rolling of segments. Two things remain real: what a client in its own thread or process
+measures, and the pauses that protect a broker's processor (turns of the event loop, idle connections).
+
+    time of the lab = base + (real time - real base) * factor        a change of the factor moves both bases
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Protocol
+
+import trio
+import trio.testing
+from trio._core import _run as trio_run
+
+from ottla.server.testing.errors import LabError
+
+STEP_MIN_SHARE = 1 / 2000
+"""Smallest step as a share of the advance: many short timers do not make a long advance slow."""
+
+
+class LabClock(trio.abc.Clock):
+    """Clock of a trio run, in seconds. All methods but `current_time` and `now_ms` are called in that run's thread."""
+
+    def __init__(self) -> None:
+        self._real_base = self._base = time.perf_counter()
+        self._wall_s = time.time() - self._base  # what has to be added for the time of day
+        self.factor = 1.0
+
+    # ------------------------------------------------------------------ what trio asks
+
+    def start_clock(self) -> None:
+        """Begin: nothing is to be done."""
+
+    def current_time(self) -> float:
+        return self._base + (time.perf_counter() - self._real_base) * self.factor
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        left = deadline - self.current_time()
+        if left <= 0:
+            return 0.0
+        return left / self.factor if self.factor else math.inf
+
+    # ------------------------------------------------------------------ what brokers ask
+
+    def now_ms(self) -> int:
+        """Return the lab's time of day in ms since 1970."""
+        return int((self._wall_s + self.current_time()) * 1000)
+
+    # ------------------------------------------------------------------ what tests do
+
+    def set_factor(self, factor: float) -> None:
+        """Let time pass `factor` times as fast as real time; 0 freezes it."""
+        if not 0 <= factor < math.inf:
+            raise LabError(f"Time cannot run {factor} times as fast; give 0 or a positive number.")
+        self._base, self._real_base = self.current_time(), time.perf_counter()
+        self.factor = factor
+
+    def synchronize(self) -> None:
+        """Let time run as real time does, and set the time of day to the real one; what was advanced is forgotten."""
+        self.set_factor(1.0)
+        self._wall_s = time.time() - self.current_time()
+
+    def jump(self, seconds: float) -> None:
+        """Move the time forward at once; what is due runs when the loop looks next."""
+        self._base += seconds
+
+    async def advance(self, seconds: float, step_max_s: float = math.inf) -> None:
+        """Move the time forward in steps from timer to timer, none longer than `step_max_s`; return when all has run.
+
+        What runs at a step runs to the end, as far as it needs nobody in another thread or process, before the next step.
+        """
+        if not 0 <= seconds < math.inf:
+            raise LabError(f"Time cannot be advanced by {seconds} seconds; it only goes forward, so give 0 or more.")
+        end = self.current_time() + seconds
+        await trio.testing.wait_all_tasks_blocked()
+        while (now := self.current_time()) < end:
+            step = max(_next_deadline() - now, seconds * STEP_MIN_SHARE, 0.001)
+            self.jump(min(step, step_max_s, end - now))
+            await trio.testing.wait_all_tasks_blocked()
+
+
+class _Deadlines(Protocol):
+    def next_deadline(self) -> float: ...
+
+
+def _next_deadline() -> float:
+    # Trio has no public way to ask for it.
+    deadlines: _Deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
+    return deadlines.next_deadline()

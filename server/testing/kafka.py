@@ -1,0 +1,296 @@
+"""`Kafka`: a broker or a cluster inside a test, as the test's own thread uses it.
+
+    with Kafka() as kafka:
+        kafka.topic("orders", partitions=3)
+        run_my_service(bootstrap_servers=kafka.bootstrap)
+        assert kafka.records("orders")[-1].value == b"..."
+
+Every method may be called from any thread but the lab's, also from a test that runs asyncio or trio: each takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.loop import LabLoop, shared_loop
+from ottla.server.testing.world import World
+from ottla.wire.checksum import murmur2
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record as EncodedRecord
+from ottla.wire.records import iter_batches
+
+if TYPE_CHECKING:
+    from ottla.replication.partition.partition import Partition
+    from ottla.wire.schema import Message
+
+BY_NAME = 12  # the last version of Produce that names topics and not their ids
+READ_BYTES = 1 << 20
+TIMEOUT_MS = 30_000
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """A record of a topic. `timestamp` is in ms since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def json(self) -> Any:
+        """Parse the value as JSON. Raises LabError if it is none."""
+        try:
+            return json.loads(self.value or b"")
+        except ValueError as error:
+            place = f"{self.topic}-{self.partition} at offset {self.offset}"
+            raise LabError(f"The value of {place} is no JSON: {error}.") from None
+
+
+class Clock:
+    """The time of a lab: `advance` fires what is due, `freeze` stops it, `speed` lets it run faster.
+
+    All worlds of a process share it. Clients measure their own time, which goes on as it is.
+    """
+
+    def __init__(self, loop: LabLoop) -> None:
+        self._loop, self._clock = loop, loop.clock
+
+    @property
+    def now_ms(self) -> int:
+        """Time of day of the brokers in ms since 1970."""
+        return self._clock.now_ms()
+
+    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Move the brokers' time forward; return when everything that was due has happened. Raises LabError."""
+        self._loop.call(self._loop.advance, seconds + 60 * minutes + 3600 * hours + 86400 * days)
+
+    def freeze(self) -> None:
+        """Stop the brokers' time; `advance` still moves it, `speed(1)` lets it run again."""
+        self.speed(0)
+
+    def speed(self, factor: float) -> None:
+        """Let the brokers' time pass `factor` times as fast as real time. Raises LabError for a negative factor."""
+        self._loop.call_sync(self._clock.set_factor, factor)
+
+
+class Kafka:
+    """Brokers in this process, on ports of 127.0.0.1, with disks in memory.
+
+    `brokers`: 1, or more for a cluster. `settings`: broker settings by Kafka's names, such as
+    {"auto.create.topics.enable": "false"}. Raises LabError or the broker's own error about a setting.
+    """
+
+    def __init__(self, brokers: int = 1, settings: Mapping[str, object] | None = None) -> None:
+        self._brokers, self._settings = brokers, {name: _text(value) for name, value in (settings or {}).items()}
+        self._loop = shared_loop()
+        self.clock = Clock(self._loop)
+        self._world: World | None = None
+        self._next_partition = 0
+        self._open()
+
+    def _open(self) -> None:
+        world = self._loop.call_sync(self._make_world)
+        self._loop.call(world.open)
+        self._world = world
+
+    def _make_world(self) -> World:
+        return World(self._loop, brokers=self._brokers, settings=self._settings)
+
+    @property
+    def world(self) -> World:
+        """World of this object. Raises LabError after `close`."""
+        if self._world is None:
+            raise LabError("This Kafka is closed; make a new Kafka().")
+        return self._world
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the brokers; nothing is left of them. A second call does nothing."""
+        world, self._world = self._world, None
+        if world is not None and self._loop.is_usable:
+            self._loop.call(world.close)
+
+    def reset(self) -> None:
+        """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
+        self.close()
+        self._next_partition = 0
+        self._open()
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses for `bootstrap.servers`: HOST:PORT,HOST:PORT."""
+        return self.world.bootstrap
+
+    # ------------------------------------------------------------------ topics and records
+
+    def topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> str:
+        """Create a topic and return its name. Raises KafkaError, such as TOPIC_ALREADY_EXISTS.
+
+        `replication_factor`: None for the broker's default. `settings`: topic settings by Kafka's names.
+        """
+        configs = [CreatableTopicConfig(name=key, value=_text(value)) for key, value in (settings or {}).items()]
+        wanted = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=-1 if replication_factor is None else replication_factor,
+            assignments=[],
+            configs=configs,
+        )
+        self._loop.call(self._create, wanted)
+        return name
+
+    async def _create(self, wanted: CreatableTopic) -> None:
+        answer = await self.world.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS))
+        _check(answer.topics[0].error_code, answer.topics[0].error_message)
+        await self.world.until_shown(wanted.name)
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of each topic, without Kafka's internal topics."""
+        return self._loop.call_sync(self._topics)
+
+    def _topics(self) -> dict[str, int]:
+        known = self.world.any_node().serving().cluster.topics
+        return {name: len(state.partitions) for name, state in sorted(known.items()) if not name.startswith("__")}
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> list[Record]:
+        """Append a record for each value, and return them. Raises KafkaError, or LabError for an unknown partition.
+
+        `partition`: None for the one that Java's producer chooses for `key`; without a key they take turns.
+        `timestamp`: in ms since 1970, None for now.
+        """
+        if not values:
+            raise LabError(f"Nothing was given to produce to {topic}; name one value or more.")
+        made_key, given = _bytes(key), headers.items() if isinstance(headers, Mapping) else headers
+        at = self._partition(topic, made_key) if partition is None else partition
+        encoded = tuple((name.encode(), value) for name, value in given)
+        now = self.clock.now_ms if timestamp is None else timestamp
+        records = [EncodedRecord(n, now, made_key, _bytes(value), encoded) for n, value in enumerate(values)]
+        base = self._append(topic, at, encode_batch(records))
+        named = tuple(given)
+        return [Record(topic, at, base + n, now, made_key, each.value, named) for n, each in enumerate(records)]
+
+    def _partition(self, topic: str, key: bytes | None) -> int:
+        count = self.topics().get(topic)
+        if count is None:
+            raise LabError(f"There is no topic {topic}; kafka.topic({topic!r}) makes it.")
+        if key is not None:
+            return (murmur2(key) & 0x7FFFFFFF) % count
+        self._next_partition += 1
+        return (self._next_partition - 1) % count
+
+    def _append(self, topic: str, partition: int, batch: bytes) -> int:
+        data = PartitionProduceData(index=partition, records=memoryview(bytearray(batch)))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        )
+        answer = self._loop.call(self._ask_leader, topic, partition, request)
+        told = answer.responses[0].partition_responses[0]
+        _check(told.error_code, told.error_message)
+        return int(told.base_offset)
+
+    async def _ask_leader(self, topic: str, partition: int, request: Message) -> Any:
+        return await self.world.ask(request, self.world.leader(topic, partition), version=BY_NAME)
+
+    def records(self, topic: str, partition: int | None = None, *, read_committed: bool = False) -> list[Record]:
+        """Return the records that a consumer would read, oldest first. Raises LabError if there is no such topic.
+
+        `partition`: None for all; their records are merged by their timestamps. `read_committed`: only those of
+        committed transactions and of none.
+        """
+        return self._loop.call_sync(self._records, topic, partition, read_committed)
+
+    def _records(self, topic: str, partition: int | None, read_committed: bool) -> list[Record]:
+        state = self.world.any_node().serving().cluster.topics.get(topic)
+        if state is None:
+            raise LabError(f"There is no topic {topic}; kafka.topic({topic!r}) makes it.")
+        wanted = range(len(state.partitions)) if partition is None else [partition]
+        found = [self._records_of(topic, each, read_committed) for each in wanted]
+        return list(heapq.merge(*found, key=attrgetter("timestamp")))
+
+    def _records_of(self, topic: str, partition: int, read_committed: bool) -> list[Record]:
+        leading = self.world.leader(topic, partition).serving().partition(topic, partition)
+        return list(_read(leading, topic, partition, read_committed))
+
+    # ------------------------------------------------------------------ anything else
+
+    def ask(self, request: Message, broker: int | None = None, *, version: int | None = None) -> Any:
+        """Let a broker serve a request of `ottla.wire.messages`, and return its response. Raises KafkaError.
+
+        `broker`: None for any, or for the controller where only that serves it. `version`: None for the latest.
+        """
+        return self._loop.call(self._ask, request, broker, version)
+
+    async def _ask(self, request: Message, broker: int | None, version: int | None) -> Any:
+        node = None if broker is None else self.world.node(broker)
+        return await self.world.ask(request, node, version=version)
+
+
+def _read(leading: Partition, topic: str, partition: int, read_committed: bool) -> Iterable[Record]:
+    offset = leading.leading_log().log_start_offset
+    while True:
+        found = leading.read(offset, READ_BYTES, read_committed=read_committed, at_least_one_batch=True)
+        data = found.records if isinstance(found.records, bytes) else found.records.read()
+        aborted = sorted(found.aborted_transactions or (), key=attrgetter("first_offset"))
+        left_out: set[int] = set()
+        next_offset = offset
+        for header, start, end in iter_batches(data):
+            next_offset = header.next_offset
+            while aborted and aborted[0].first_offset < next_offset:
+                left_out.add(aborted.pop(0).producer_id)
+            if header.is_control:
+                left_out.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in left_out):
+                for each in decode_records(data[start:end]):
+                    if each.offset >= offset:
+                        headers = tuple((name.decode("utf-8", "replace"), value) for name, value in each.headers)
+                        yield Record(topic, partition, each.offset, each.timestamp, each.key, each.value, headers)
+        if next_offset == offset:
+            return
+        offset = next_offset
+
+
+def _check(code: int, message: str | None) -> None:
+    if code:
+        raise KafkaError(ErrorCode.of(code), message or "")
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(value: object) -> str:
+    # Kafka writes true and false.
+    return str(value).lower() if isinstance(value, bool) else str(value)

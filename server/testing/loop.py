@@ -1,0 +1,138 @@
+"""The lab's thread: a trio run in which brokers live, called from the threads of tests.
+
+It starts with the first call and serves until the process ends or `close` is called. A child made by `os.fork` has no such
+thread; the child's first use starts one of its own, and leaves the parent's sockets alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+from ottla.server.network.readiness import Readiness
+from ottla.server.testing.clock import LabClock
+from ottla.server.testing.errors import LabError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+END_PATIENCE_S = 10.0
+
+
+class LabLoop:
+    """A thread that runs trio on a `LabClock`. `nursery` and `readiness` are there once it is started."""
+
+    nursery: trio.Nursery
+    readiness: Readiness
+
+    def __init__(self) -> None:
+        self.clock = LabClock()
+        self.worlds: dict[object, float] = {}
+        """Open worlds, each with the longest step in seconds in which it bears that the clock is advanced."""
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._start()
+
+    def call(self, function: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T:
+        """Run an async function in the lab's thread; return its result, or raise its exception."""
+        self.check_usable()
+        try:
+            return trio.from_thread.run(function, *arguments, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise LabError("The lab is closed; make a new Kafka().") from None
+
+    def call_sync(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Run a plain function in the lab's thread; return its result, or raise its exception."""
+        self.check_usable()
+        try:
+            return trio.from_thread.run_sync(function, *arguments, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise LabError("The lab is closed; make a new Kafka().") from None
+
+    async def advance(self, seconds: float) -> None:
+        """Advance the clock; return when all that was due has run."""
+        await self.clock.advance(seconds, min(self.worlds.values(), default=math.inf))
+
+    def check_usable(self) -> None:
+        """Raise LabError in a forked child, in the lab's own thread, and after `close`."""
+        if self._pid != os.getpid():
+            raise LabError("This Kafka belongs to the process that was forked; make a new Kafka() in the child.")
+        if self._is_closed:
+            raise LabError("The lab is closed; make a new Kafka().")
+        if self._thread is threading.current_thread():
+            raise LabError("This was called in the lab's own thread, which would wait for itself.")
+
+    @property
+    def is_usable(self) -> bool:
+        """False after `close`, and in a forked child."""
+        return not self._is_closed and self._pid == os.getpid()
+
+    def close(self) -> None:
+        """End all brokers and the thread. A second call does nothing, nor does one in a forked child."""
+        if not self.is_usable:
+            return
+        self._is_closed = True
+        atexit.unregister(self.close)
+        assert self._token is not None and self._thread is not None
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._end)
+        self._thread.join(END_PATIENCE_S)
+
+    # ------------------------------------------------------------------ the thread
+
+    def _start(self) -> None:
+        ready = threading.Event()
+        # A daemon: a test that ends by force, as pytest-timeout does, is not held up by it.
+        self._thread = threading.Thread(target=self._run, args=[ready], name="ottla-lab", daemon=True)
+        self._thread.start()
+        ready.wait()
+        # Not by atexit's own order: threads that serve must end before the interpreter takes modules away.
+        atexit.register(self.close)
+
+    def _run(self, ready: threading.Event) -> None:
+        trio.run(partial(self._live, ready), clock=self.clock)
+
+    async def _live(self, ready: threading.Event) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self.readiness = Readiness()
+        try:
+            async with trio.open_nursery() as self.nursery:
+                ready.set()
+                await trio.sleep_forever()
+        finally:
+            self.readiness.close()
+
+    def _end(self) -> None:
+        self.nursery.cancel_scope.cancel()
+
+
+_lock = threading.Lock()
+_shared: LabLoop | None = None
+
+
+def shared_loop() -> LabLoop:
+    """Return the loop of this process, and start it if there is none."""
+    global _shared
+    with _lock:
+        if _shared is None or not _shared.is_usable:
+            _shared = LabLoop()
+        return _shared
+
+
+def _forget() -> None:
+    # The parent's lock may be held by a thread that the child does not have.
+    global _lock, _shared
+    _lock, _shared = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,141 @@
+"""One broker of the lab: Ottla's own `serve` on a disk in memory, real sockets and the lab's clock.
+
+    new --start--> serving --kill, stop or a failure--> down --start--> serving ...
+
+The port is chosen at the first start and kept. `kill` leaves on the disk what the broker had written at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.config.broker_config import load_config
+from ottla.server.environment import Environment
+from ottla.server.serving import serve
+from ottla.server.serving_state import Stop
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory_transport import MemoryTransport
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.cluster.session import Session
+    from ottla.server.testing.loop import LabLoop
+
+HOST = "127.0.0.1"
+DIRECTORY = "/data"
+START_PATIENCE_S = 60.0
+
+
+class Node:
+    """A broker with its disk. Call its async methods in the lab's loop."""
+
+    def __init__(
+        self,
+        node_id: int,
+        loop: LabLoop,
+        settings: Mapping[str, str],
+        open_session: Callable[[Any], Session] | None = None,
+    ) -> None:
+        """`open_session` opens a session with the cluster's tree; None: the broker is alone."""
+        self.node_id, self._loop, self._settings = node_id, loop, dict(settings)
+        self._open_session = open_session
+        self.broker: Broker | None = None
+        self.failure: BaseException | None = None
+        """Why the broker ended by itself; None while it has not."""
+        self.port = 0
+        self.storage = MemoryStorage(loop.clock.now_ms)
+        self.storage.make_directory(DIRECTORY)
+        self._stop: Stop | None = None
+        self._life: trio.CancelScope | None = None
+        self._ended = trio.Event()
+        self._ended.set()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self.broker is not None
+
+    def serving(self) -> Broker:
+        """Return the broker. Raises LabError if it does not run."""
+        if self.broker is None:
+            raise LabError(f"Broker {self.node_id} is down; start() it first.")
+        return self.broker
+
+    async def start(self) -> None:
+        """Start the broker; return when it serves clients. Raises the broker's StartupError."""
+        if self.broker is not None:
+            raise LabError(f"Broker {self.node_id} runs already.")
+        self._stop, self._ended, self.failure = Stop(), trio.Event(), None
+        ready = trio.Event()
+        self._loop.nursery.start_soon(self._live, ready)
+        await ready.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def stop(self) -> None:
+        """Stop the broker as SIGTERM does: hand leadership over, flush, close."""
+        if self._stop is not None:
+            self._stop.requested.set()
+        await self._ended.wait()
+
+    async def kill(self) -> None:
+        """End the broker as SIGKILL does. Its disk keeps what was written until now, its connections break."""
+        if self._life is not None and not self._ended.is_set():
+            # Whatever the broker does on its way out it does to the disk that is left behind.
+            self.storage = self.storage.copy()
+            self._life.cancel()
+        await self._ended.wait()
+
+    async def _live(self, ready: trio.Event) -> None:
+        assert self._stop is not None
+        is_started = False
+
+        def on_ready(broker: Broker) -> None:
+            nonlocal is_started
+            is_started, self.broker, self.port = True, broker, broker.listeners[0].port
+            ready.set()
+
+        async def run_in_thread(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+            if is_started:
+                return await trio.to_thread.run_sync(function, *arguments, **options)
+            # A start reads a little of a disk in memory. Threads would take longer than that.
+            await trio.lowlevel.checkpoint()
+            return function(*arguments)
+
+        try:
+            with trio.CancelScope() as self._life:
+                await self._serve(on_ready, run_in_thread)
+        except Exception as failure:  # noqa: BLE001 - raised where the broker is used; the other brokers live on
+            self.failure = failure
+        finally:
+            self.broker = None
+            self._ended.set()
+            ready.set()
+
+    async def _serve(self, on_ready: Callable[[Broker], None], run_in_thread: Callable[..., Awaitable[Any]]) -> None:
+        own = {"broker.id": str(self.node_id), "log.dirs": DIRECTORY, "listeners": f"PLAINTEXT://{HOST}:{self.port}"}
+        environment = Environment(
+            storage=self.storage,
+            clock_ms=self._loop.clock.now_ms,
+            run_in_thread=run_in_thread,
+            accept=MemoryTransport,
+        )
+        if self._open_session is not None:
+            environment = replace(environment, open_session=self._open_session)
+        assert self._stop is not None
+        await serve(
+            load_config(own | self._settings),
+            stop=self._stop,
+            on_ready=on_ready,
+            environment=environment,
+            readiness=self._loop.readiness,
+        )

@@ -1,0 +1,161 @@
+"""A broker and a cluster inside a test, as the test's own thread uses them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.server.config.broker_config import ConfigError
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.loop import LabLoop
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+@pytest.fixture
+def kafka() -> Iterator[Kafka]:
+    with Kafka() as made:
+        yield made
+
+
+def values(kafka: Kafka, topic: str, **how: object) -> list[bytes | None]:
+    return [record.value for record in kafka.records(topic, **how)]  # type: ignore[arg-type]
+
+
+def test_produced_records_are_read(kafka: Kafka):
+    kafka.topic("orders", partitions=3)
+    made = kafka.produce("orders", "a", b"b", None, key="k", headers={"h": b"1"}, timestamp=5)
+    assert kafka.records("orders") == made
+    assert [each.offset for each in made] == [0, 1, 2] and made[0].headers == (("h", b"1"),) and made[0].timestamp == 5
+    assert kafka.topics() == {"orders": 3}
+    assert kafka.records("orders", (made[0].partition + 1) % 3) == []
+
+
+def test_records_of_all_partitions_are_merged_by_time(kafka: Kafka):
+    kafka.topic("orders", partitions=2)
+    for number, time in enumerate((30, 10, 20)):
+        kafka.produce("orders", str(number), partition=number % 2, timestamp=time)
+    assert values(kafka, "orders") == [b"1", b"0", b"2"]  # within a partition the order is that of the log
+
+
+def test_a_fresh_world_has_nothing_of_the_one_before(kafka: Kafka):
+    kafka.topic("orders")
+    before = kafka.bootstrap
+    kafka.clock.advance(days=1)
+    kafka.reset()
+    assert kafka.topics() == {} and kafka.bootstrap != before
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(before.partition(":")[2])))
+
+
+def test_connections_of_the_world_before_are_cut(kafka: Kafka):
+    host, _, port = kafka.bootstrap.partition(":")
+    with socket.create_connection((host, int(port))) as client:
+        kafka.reset()
+        assert client.recv(1) == b""
+
+
+def test_advancing_the_clock_fires_what_is_due(kafka: Kafka):
+    kafka.topic("old", settings={"retention.ms": 60_000, "segment.ms": 1000})
+    kafka.produce("old", "first")
+    kafka.clock.advance(seconds=2)
+    kafka.produce("old", "second")
+    kafka.clock.advance(minutes=10)
+    assert b"first" not in values(kafka, "old")
+
+
+def test_a_frozen_clock_stands_still_until_it_is_advanced(kafka: Kafka):
+    kafka.clock.freeze()
+    frozen = kafka.clock.now_ms
+    kafka.topic("orders")
+    assert kafka.produce("orders", "x")[0].timestamp == frozen == kafka.clock.now_ms
+    kafka.clock.advance(seconds=1)
+    assert kafka.clock.now_ms == frozen + 1000
+    kafka.clock.speed(1)
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf")])
+def test_time_goes_forward_only(kafka: Kafka, wrong: float):
+    with pytest.raises(LabError, match="only goes forward"):
+        kafka.clock.advance(wrong)
+    with pytest.raises(LabError, match="give 0 or a positive number"):
+        kafka.clock.speed(wrong)
+
+
+def test_settings_are_kafkas(kafka: Kafka):
+    with Kafka(settings={"auto.create.topics.enable": False, "num.partitions": 7}) as other:
+        other.topic("seven", partitions=-1)
+        assert other.topics() == {"seven": 7}
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        Kafka(settings={"num.partition": 7})
+
+
+def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
+    kafka.topic("orders")
+    with pytest.raises(KafkaError) as twice:
+        kafka.topic("orders")
+    assert twice.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    for wrong, text in (
+        (lambda: kafka.records("order"), r"no topic order; kafka.topic\('order'\) makes it"),
+        (lambda: kafka.produce("order", "x"), "no topic order"),
+        (lambda: kafka.produce("orders", "x", partition=1), "no partition orders-1"),
+        (lambda: kafka.produce("orders"), "Nothing was given"),
+        (lambda: Kafka(0), "ask for 1 or more"),
+        (lambda: kafka.ask(None, broker=5), "no broker 5; the brokers are 0"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(LabError, match=text):
+            wrong()
+    kafka.close()
+    kafka.close()
+    with pytest.raises(LabError, match="closed"):
+        kafka.topics()
+
+
+def test_a_cluster_has_three_brokers_and_copies():
+    with Kafka(3) as cluster:
+        assert cluster.bootstrap.count(":") == 3
+        cluster.topic("orders", partitions=3)
+        made = [cluster.produce("orders", str(number), partition=number)[0] for number in range(3)]
+        assert cluster.records("orders") == made
+        cluster.clock.advance(seconds=30)
+        cluster.produce("orders", "later", partition=0)
+        assert values(cluster, "orders", partition=0) == [b"0", b"later"]
+
+
+def test_nothing_is_left_of_a_closed_lab():
+    def open_sockets() -> int:
+        return sum(
+            os.readlink(f"/proc/self/fd/{each}").startswith("socket:")
+            for each in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{each}")
+        )
+
+    threads, sockets = threading.active_count(), open_sockets()
+    loop = LabLoop()
+    loop.close()
+    loop.close()
+    assert (threading.active_count(), open_sockets()) == (threads, sockets)
+    with pytest.raises(LabError, match="closed"):
+        loop.call_sync(len, "")
+
+
+def test_a_forked_child_cannot_use_its_parents_brokers_and_makes_its_own(kafka: Kafka):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            kafka.topics()
+        except LabError as error:
+            os.write(writer, str(error).encode())
+            kafka.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    told = os.read(reader, 1000).decode()
+    os.close(reader)
+    os.close(writer)
+    assert told == "This Kafka belongs to the process that was forked; make a new Kafka() in the child."
+    assert kafka.topics() == {}

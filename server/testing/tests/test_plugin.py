@@ -1,0 +1,107 @@
+"""The pytest plugin, in runs of pytest of its own, and `ottla test`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ottla.server.cli.cli import main
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = ("-p", "ottla.testing.plugin", "-p", "no:trio", "-p", "no:cacheprovider")
+
+
+def test_each_test_has_a_world_of_its_own(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_one(kafka):
+            kafka.topic("orders")
+            assert kafka.produce("orders", "x")[0].offset == 0
+
+        def test_two(kafka):
+            assert kafka.topics() == {}
+
+        @pytest.mark.ottla_settings({"num.partitions": 2})
+        class TestMany:
+            def test_of_class(self, kafka):
+                kafka.topic("a", -1)
+                assert kafka.topics() == {"a": 2}
+
+            @pytest.mark.ottla_settings({"num.partitions": 3})
+            def test_of_function(self, kafka):
+                kafka.topic("a", -1)
+                assert kafka.topics() == {"a": 3}
+
+        def test_cluster(kafka_cluster):
+            kafka_cluster.topic("orders")
+            assert len(kafka_cluster.bootstrap.split(",")) == 3
+
+        def test_of_ini(kafka):
+            kafka.topic("a", -1)
+            assert kafka.topics() == {"a": 5}
+        """
+    )
+    pytester.makeini("[pytest]\nottla_settings = num.partitions = 5\n")
+    pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=6)
+
+
+@pytest.mark.parametrize(
+    ("ini", "mark", "told"),
+    [
+        ("num.partitions", "{}", "*ottla_settings: 'num.partitions' is not name=value*"),
+        ("num.partitions=x", "{}", "*num.partitions*"),
+        ("", "3", "*takes one dictionary*"),
+    ],
+)
+def test_wrong_settings_fail_the_test_with_a_sentence(pytester: pytest.Pytester, ini: str, mark: str, told: str):
+    pytester.makepyfile(f"import pytest\n@pytest.mark.ottla_settings({mark})\ndef test_it(kafka): pass\n")
+    pytester.makeini(f"[pytest]\nottla_settings = {ini}\n")
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([told])
+
+
+def test_the_plugin_costs_other_sessions_no_imports():
+    code = "import sys, ottla.testing.plugin; print(sorted(m for m in sys.modules if m.startswith(('ottla.', 'trio'))))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "['ottla.testing', 'ottla.testing.plugin']"
+
+
+def test_a_command_finds_the_broker_and_its_exit_code_is_kept():
+    code = """
+import os, socket, sys
+host, port = os.environ["OTTLA_BOOTSTRAP"].split(":")
+assert os.environ["KAFKA_BOOTSTRAP_SERVERS"] == f"{host}:{port}"
+socket.create_connection((host, int(port)))
+sys.exit(7)
+"""
+    words = ["test", "--topic", "orders:3", "--", sys.executable, "-c", code]
+    told = subprocess.run([sys.executable, "-m", "ottla", *words], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (7, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ([], 2, "no command is given"),
+        (["--", "no-such-command-at-all"], 127, "no-such-command-at-all cannot be run: No such file or directory"),
+        (["--", "/"], 126, "/ cannot be run"),
+        (["--topic", "a:b", "--", "true"], 2, "the number of partitions is a whole number above 0, as in a:3"),
+        (["--topic", "a:0", "--", "true"], 2, "above 0"),
+        (["--topic", "a b", "--", "true"], 1, "INVALID_TOPIC_EXCEPTION"),
+        (["--override", "x", "--", "true"], 2, "write name=value"),
+        (["--override", "num.partition=1", "--", "true"], 2, "num.partitions"),
+        (["--brokers", "0", "--", "true"], 2, "ask for 1 or more"),
+        (["--", "sh", "-c", f"kill -{int(signal.SIGKILL)} $$"], 137, ""),
+    ],
+)
+def test_wrong_use_and_ends_by_signals(words: list[str], code: int, told: str, capfd: pytest.CaptureFixture[str]):
+    assert main(["test", *words]) == code
+    out, err = capfd.readouterr()
+    assert out == "" and told in err and err.count("\n") == bool(told), err

@@ -1,0 +1,44 @@
+"""A whole Kafka inside a test: brokers in this process, with a clock, a memory and a will.
+
+    from ottla.testing import Kafka
+
+    with Kafka() as kafka:
+        kafka.topic("orders", partitions=3)
+        run_my_service(bootstrap_servers=kafka.bootstrap)
+        assert kafka.records("orders")[-1].value == b"..."
+
+    plugin.py    the pytest plugin: fixtures `kafka` and `kafka_cluster`
+
+The names are loaded when they are first used, because pytest imports this package in every run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.server.testing.errors import LabError as LabError
+    from ottla.server.testing.kafka import Clock as Clock
+    from ottla.server.testing.kafka import Kafka as Kafka
+    from ottla.server.testing.kafka import Record as Record
+
+_NAMES = {
+    "Clock": "kafka",
+    "Kafka": "kafka",
+    "LabError": "errors",
+    "Record": "kafka",
+}
+"""Public names, and the modules of `ottla.server.testing` that hold them."""
+
+__all__ = ["Clock", "Kafka", "LabError", "Record"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ottla.server.testing.{_NAMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
