@@ -13,6 +13,7 @@
     errors.py               the error of wrong use
     simulation/             a cluster on virtual time, repeatable by its seed
     history/                what clients saw, held against Kafka's promises
+    wire_tap/               what clients and brokers say to each other
 
 No module of the product outside may import this package; import-linter checks it.
 """

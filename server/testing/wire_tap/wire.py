@@ -1,0 +1,195 @@
+"""The tap as tests see it: what clients and brokers said to each other.
+
+How a lab uses it: one `Wire` for each world, and one acceptor for each of its brokers:
+
+    wire = Wire(clock.now_ms, node_id=1)
+    Environment(accept=wire.accept, ...)                            # the only broker
+    Environment(accept=wire.acceptor(2, clock.now_ms), ...)         # each broker of a cluster
+
+Connections are served in the thread of the broker's event loop. All other methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.wire_tap.filters import Filter
+from ottla.server.testing.wire_tap.request_log import BYTES_MAX, REQUESTS_MAX, RequestLog
+from ottla.server.testing.wire_tap.subjects import NameOf
+from ottla.server.testing.wire_tap.topic_names import TopicNames
+from ottla.server.testing.wire_tap.wire_request import WireConnection, WireRequest
+
+PATIENCE_S = 10.0
+SHOWN_LINES = 200
+NOWHERE = ("0.0.0.0", 0)
+"""Address of a client that cannot be told."""
+
+
+def _system_clock_ms() -> float:
+    return time.time_ns() / 1_000_000
+
+
+def _no_name(topic_id: bytes) -> str | None:
+    return None
+
+
+class Wire:
+    """Tap of a world's connections.
+
+    Requests of other brokers of the cluster are kept apart: they are seen only with `of_brokers=True`.
+    """
+
+    def __init__(
+        self,
+        clock_ms: Callable[[], float] = _system_clock_ms,
+        node_id: int = 0,
+        *,
+        topic_name: NameOf = _no_name,
+        requests_max: int = REQUESTS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        """`clock_ms`: the broker's clock, milliseconds since 1970; fractions are kept. `node_id`: the broker of `accept`.
+
+        `topic_name` returns the broker's name of a topic id, None if it knows none. `requests_max` and `bytes_max` bound
+        what is remembered.
+        """
+        self.clock_ms = clock_ms
+        self.keeps_records = False
+        """Set to True to keep the records of large requests and answers, too; this costs a copy of each."""
+        self.topics = TopicNames(topic_name)
+        self._logs = {is_of_broker: RequestLog(requests_max, bytes_max) for is_of_broker in (False, True)}
+        self._connections = 0
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self.accept = self.acceptor(node_id)
+
+    # ------------------------------------------------------------------ for the lab
+
+    def acceptor(self, node_id: int, clock_ms: Callable[[], float] | None = None) -> Callable[[socket.socket], Any]:
+        """Return a function that makes the tapped transport of a socket that broker `node_id` has accepted.
+
+        `clock_ms`: clock of this broker; None: the tap's.
+        """
+        from ottla.server.testing.wire_tap.tapped import TappedTransport  # here, because readers of a tap need none
+
+        def accept(sock: socket.socket) -> TappedTransport:
+            self._connections += 1
+            clock = clock_ms or self.clock_ms
+            return TappedTransport(sock, WireConnection(self._connections, node_id, *_ends(sock), clock()), self)
+
+        return accept
+
+    def note_request(self, request: WireRequest, kept_bytes: int) -> None:
+        """Add a request to the log; called by connections."""
+        self._logs[request.connection.is_of_broker].add(request, kept_bytes)
+        self._tell()
+
+    def note_answer(self, request: WireRequest, kept_bytes: int) -> None:
+        """Count an answer; called by connections."""
+        self._logs[request.connection.is_of_broker].grow(request, kept_bytes)
+        self._tell()
+
+    def _tell(self) -> None:
+        # Nearly always nobody waits, and then the lock is not taken.
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    # ------------------------------------------------------------------ for tests
+
+    @property
+    def dropped(self) -> int:
+        """Number of requests that are no longer remembered, because there were too many since."""
+        return self._logs[False].dropped
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        for log in self._logs.values():
+            log.clear()
+
+    def requests(
+        self,
+        api: str | None = None,
+        *,
+        since: WireRequest | float | None = None,
+        of_brokers: bool = False,
+        **conditions: Any,
+    ) -> list[WireRequest]:
+        """Return the requests of clients that were seen, in the order of their arrival.
+
+        `api` is Kafka's name, such as "Produce". `since`: only requests after this one, or after this time in seconds since
+        1970. `of_brokers`: also requests of other brokers. `conditions`: `client_id`, `node`, `topic`, `partition`, `group`,
+        `error` (Kafka's name), `version`, and fields of the request in snake_case at any depth, such as `acks=-1`.
+        """
+        wanted = Filter(api, **conditions)
+        return [each for each in self._seen(of_brokers, since) if wanted.matches(each)]
+
+    def saw(self, api: str | None = None, **conditions: Any) -> bool:
+        """True if a request was seen that meets the conditions; `requests` describes them."""
+        return bool(self.requests(api, **conditions))
+
+    def wait_for(self, api: str | None = None, *, timeout: float = PATIENCE_S, **conditions: Any) -> WireRequest:
+        """Return the first request that meets the conditions of `requests`; wait up to `timeout` seconds of real time for it.
+
+        Raises LabError after that time. Call it outside of an event loop, or in a thread, because it blocks.
+        """
+        wanted_for = Filter(
+            api, **{name: each for name, each in conditions.items() if name not in ("since", "of_brokers")}
+        )
+        until = time.monotonic() + timeout
+        with self._changed:
+            self._waiting += 1
+            try:
+                while not (found := self.requests(api, **conditions)):
+                    if (left := until - time.monotonic()) <= 0:
+                        raise LabError(
+                            f"No {wanted_for} was seen within {timeout:g} s; the tap has seen {self._summary()}."
+                        )
+                    self._changed.wait(left)
+            finally:
+                self._waiting -= 1
+        return found[0]
+
+    def _summary(self) -> str:
+        counts: dict[str, int] = {}
+        for each in self._logs[False].all():
+            counts[each.api] = counts.get(each.api, 0) + 1
+        return ", ".join(f"{count} {api}" for api, count in counts.items()) or "no request"
+
+    def lines(self, api: str | None = None, *, last: int = SHOWN_LINES, **conditions: Any) -> list[str]:
+        """Return one line for each of the last requests that meet the conditions of `requests`, for a report.
+
+        The first line tells how many there were before.
+        """
+        found = self.requests(api, **conditions)
+        shown = found[-last:] if last > 0 else []
+        earlier = len(found) - len(shown) + self.dropped
+        head = [f"... {earlier:,} earlier requests"] if earlier else []
+        return head + [each.line() for each in shown]
+
+    def _seen(self, of_brokers: bool, since: WireRequest | float | None) -> Iterator[WireRequest]:
+        seen = self._logs[False].all()
+        if of_brokers:
+            seen = sorted(seen + self._logs[True].all(), key=lambda each: each.time)
+        for each in seen:
+            if isinstance(since, WireRequest):
+                if each.time < since.time or (each.number <= since.number and each.is_of_broker == since.is_of_broker):
+                    continue
+            elif since is not None and each.time < since:
+                continue
+            yield each
+
+
+def _ends(sock: socket.socket) -> tuple[tuple[str, int], int]:
+    """Return the client's address, and the broker's port; for sockets without them stand-ins."""
+    try:
+        peer, own = sock.getpeername(), sock.getsockname()
+    except OSError:  # the client has gone already
+        return NOWHERE, 0
+    # Sockets of other families have names or nothing.
+    return ((str(peer[0]), int(peer[1])), int(own[1])) if isinstance(peer, tuple) else (NOWHERE, 0)
