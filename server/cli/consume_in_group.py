@@ -43,20 +43,26 @@ def consume_in_group(
     group = GroupConsumer(
         cluster, options.group, member, isolation, bounds.begin, commit_s, restarts=not bounds.begins_at_end
     )
-    with _ended(group, options), suppress(KeyboardInterrupt), Interruption() as interruption:
+    with (
+        Interruption() as interruption,
+        _ended(group, interruption, options),
+        suppress(KeyboardInterrupt),
+    ):
         _GroupPrinter(group, printer, bounds, interruption, options).run()
 
 
 @contextmanager
-def _ended(group: GroupConsumer, options: argparse.Namespace) -> Iterator[None]:
+def _ended(group: GroupConsumer, interruption: Interruption, options: argparse.Namespace) -> Iterator[None]:
     """After this block, commit and leave the group, even if the block fails; then print what was committed."""
     try:
         yield
     except BaseException:
         # Report the failure that ended the block, not one that follows from it.
+        interruption.begin_end()
         with suppress(RequestFailed):
             group.end()
         raise
+    interruption.begin_end()
     group.end()
     if not options.quiet:
         named = ", ".join(f"{topic} [{number}] at {at}" for (topic, number), at in sorted(group.committed.items()))

@@ -31,9 +31,11 @@ def consume_shared(cluster: Cluster, topics: list[str], printer: RecordPrinter, 
                 loop.run()
         except BaseException:
             # Report the failure that ended the loop, not one that follows from it.
+            interruption.begin_end()
             with suppress(RequestFailed):
                 consumer.end()
             raise
+        interruption.begin_end()
         consumer.end()
     if not options.quiet:
         done = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}[loop.kind]

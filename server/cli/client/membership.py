@@ -311,6 +311,8 @@ class ConsumerMember:
         self._topics = sorted(topics)
         self._names = TopicNames(cluster, self._topics)
         self._member_id, self._epoch = new_member_id(), JOINING
+        self._may_be_member = False
+        """True once a request to join was sent: the coordinator may have carried out one whose response never came."""
         self._owned: frozenset[_Place] = frozenset()
         self._target: frozenset[_Place] = frozenset()
         self._next_beat_s = 0.0
@@ -350,8 +352,10 @@ class ConsumerMember:
             subscribed_topic_names=self._topics if is_whole else None,
             topic_partitions=owned if is_whole else None,
         )
+        self._may_be_member = True
         answer = self._coordinator.ask(request)
         if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+            self._may_be_member = False
             self.must_join = self.is_lost = True
             self._epoch = JOINING
             time.sleep(RETRY_S)
@@ -380,11 +384,11 @@ class ConsumerMember:
 
     def leave(self) -> None:
         self._coordinator.hang_up()
-        if self._epoch == JOINING:
+        if not self._may_be_member:
             return
         request = ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVING)
         self._coordinator.ask(request, answer_s=LEAVE_S, timeout_s=LEAVE_S)
-        self._epoch = JOINING
+        self._epoch, self._may_be_member = JOINING, False
 
 
 class TopicNames:

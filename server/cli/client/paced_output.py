@@ -19,12 +19,13 @@ DUTY_S, READY_S = 1.0, 0.2
 class Interruption:
     """Block in which SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
 
-    Within `held`, they do so only at `check` and at the end of `held`. A SIGTERM or SIGHUP that ended the block is ignored from
-    then on: coreutils' `timeout` sends it to the process and again to its group, and the second must not cut the clean end short.
+    Within `held`, they do so only at `check` and at the end of `held`. After `begin_end` they leave the clean end alone, which is
+    short: only a second SIGINT raises KeyboardInterrupt. A SIGTERM or SIGHUP that has done so is ignored from then on, also behind
+    the block: coreutils' `timeout` sends it to the process and again to its group.
     """
 
     def __init__(self) -> None:
-        self._is_held = self._is_asked = False
+        self._is_held = self._is_asked = self._is_ending = False
         self._before: dict[int, Any] = {}
         self._ended_by = 0
 
@@ -37,16 +38,21 @@ class Interruption:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, signal.SIG_IGN if number == self._ended_by else handler)
+            signal.signal(number, signal.SIG_IGN if number == self._ended_by != signal.SIGINT else handler)
 
     def _on_signal(self, number: int, _: object) -> None:
-        if number == self._ended_by:
+        is_repeated, self._ended_by = number == self._ended_by, number
+        is_first = self._is_ending and not is_repeated
+        is_ignored = is_first if number == signal.SIGINT else self._is_ending or is_repeated
+        if is_ignored:
             return
-        if number != signal.SIGINT:
-            self._ended_by = number
         self._is_asked = True
         if not self._is_held:
             self.check()
+
+    def begin_end(self) -> None:
+        """Let no signal but a second SIGINT raise KeyboardInterrupt from now on."""
+        self._is_ending, self._is_asked = True, False
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal has arrived since the last call."""

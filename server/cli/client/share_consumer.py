@@ -104,6 +104,8 @@ class ShareConsumer:
         self._coordinator = Coordinator(cluster, group)
         self._names = TopicNames(cluster, self._topics)
         self._member_id, self._epoch = new_member_id(), JOINING
+        self._may_be_member = False
+        """True once a request to join was sent: the coordinator may have carried out one whose response never came."""
         self._assigned: tuple[Partition, ...] = ()
         self._next_beat_s = 0.0
         self._sessions: dict[int, _Session] = {}
@@ -128,9 +130,10 @@ class ShareConsumer:
             member_epoch=self._epoch,
             subscribed_topic_names=self._topics if is_new else None,
         )
+        self._may_be_member = True
         answer = self._coordinator.ask(request)
         if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH) and not is_new:
-            self._epoch = JOINING
+            self._epoch, self._may_be_member = JOINING, False
             return
         if answer.error_code:
             raise failed(f"group {self._group}", answer.error_code, answer.error_message)
@@ -153,7 +156,7 @@ class ShareConsumer:
             session.connection.close()
         self._sessions.clear()
         self._coordinator.hang_up()
-        if self._epoch != JOINING:
+        if self._may_be_member:
             leaving = ShareGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVING)
             self._coordinator.ask(leaving, answer_s=LEAVE_S, timeout_s=LEAVE_S)
 
