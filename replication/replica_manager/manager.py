@@ -48,6 +48,7 @@ from ottla.replication.partition.removals import RemovalRun, Removals
 from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
+from ottla.replication.reminders import counted
 from ottla.replication.replica_manager.directories import HeldDirectory, OffsetCheckpoints
 from ottla.replication.replica_manager.flushing import CheckpointWriter, Flusher, NotedLog
 from ottla.replication.replica_manager.housekeeping import Housekeeping, Repairer
@@ -498,6 +499,7 @@ class ReplicaManager:
     async def _close_logs(self) -> set[LogDirectory]:
         """Close all logs; return the directories with logs that could not be synced to their end."""
         left_behind = set()
+        refused: dict[LogDirectory, list[tuple[str, KafkaError]]] = {}
         time_slice = TimeSlice()
         for partition in self.partitions():
             log = partition.log
@@ -505,12 +507,15 @@ class ReplicaManager:
                 try:
                     log.close()
                 except KafkaError as error:
-                    logger.error("%s cannot be closed: %s", log.directory, error)
+                    refused.setdefault(log.log_directory, []).append((log.directory, error))
                     left_behind.add(log.log_directory)
                 # Its last records may be in memory alone, so the next start has to check them.
                 if log.recovery_point < log.log_end_offset:
                     left_behind.add(log.log_directory)
                 await time_slice.yield_if_over()
+        for logs in refused.values():
+            others = f", and {counted(len(logs) - 1, 'other log')} beside it" if len(logs) > 1 else ""
+            logger.error("%s%s cannot be closed: %s", logs[0][0], others, logs[0][1])
         return left_behind
 
 

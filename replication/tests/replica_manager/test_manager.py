@@ -720,6 +720,25 @@ async def test_one_directory_may_fail_and_the_other_go_on(disk: Disk, autojump_c
     assert ".kafka_cleanshutdown" in disk.names("/b")
 
 
+async def test_a_full_disk_is_told_in_one_line_at_the_stop(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosted = [Hosted(index=index) for index in range(6)]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        for partition in manager.partitions():
+            produce(partition)
+        disk.storage.fail = lambda operation, path: (
+            OSError(errno.ENOSPC, "No space left on device")
+            if operation != "delete" and path.startswith("/a/")
+            else None
+        )
+    told = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    [line] = [each for each in told if "cannot be closed" in each]
+    assert line.startswith("/a/topic-") and ", and 2 other logs beside it cannot be closed: " in line and len(told) == 1
+    assert ".kafka_cleanshutdown" not in disk.names("/a")
+    assert ".kafka_cleanshutdown" in disk.names("/b")
+
+
 async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(
     disk: Disk, autojump_clock: MockClock
 ) -> None:
