@@ -514,8 +514,8 @@ class ReplicaManager:
                     left_behind.add(log.log_directory)
                 await time_slice.yield_if_over()
         for logs in refused.values():
-            others = f", and {counted(len(logs) - 1, 'other log')} beside it" if len(logs) > 1 else ""
-            logger.error("%s%s cannot be closed: %s", logs[0][0], others, logs[0][1])
+            others = f", and {counted(len(logs) - 1, 'other log')} beside it," if len(logs) > 1 else ""
+            logger.error("%s cannot be closed: %s", logs[0][0] + others, logs[0][1])
         return left_behind
 
 

@@ -734,7 +734,9 @@ async def test_a_full_disk_is_told_in_one_line_at_the_stop(
         )
     told = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
     [line] = [each for each in told if "cannot be closed" in each]
-    assert line.startswith("/a/topic-") and ", and 2 other logs beside it cannot be closed: " in line and len(told) == 1
+    assert (
+        line.startswith("/a/topic-") and ", and 2 other logs beside it, cannot be closed: " in line and len(told) == 1
+    )
     assert ".kafka_cleanshutdown" not in disk.names("/a")
     assert ".kafka_cleanshutdown" in disk.names("/b")
 

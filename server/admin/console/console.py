@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import sha256
+from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -153,6 +154,22 @@ def _message_of(record: logging.LogRecord) -> str:
     return message
 
 
+logger = logging.getLogger("ottla.http")
+
+
+def _warn_of_passwords(broker: Broker) -> None:
+    """Log a warning if passwords of users go unencrypted to another machine."""
+    assert broker.http_address is not None
+    host, port = broker.http_address[:2]
+    if broker.config.http.http_console_users and not ip_address(host).is_loopback:
+        logger.warning(
+            "Passwords of http.console.users go over plain HTTP on %s port %d: bind http.listener to 127.0.0.1, and let others in by"
+            " a proxy with TLS",
+            host,
+            port,
+        )
+
+
 View = Callable[[Request], Awaitable[Any]]
 """Answer a request of the page: with a value for JSON, with JSON in bytes, or with a whole response."""
 
@@ -162,6 +179,7 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token
+    _warn_of_passwords(broker)
     Pages().add_to(routes)
     cluster, groups, records = ClusterView(broker, access, pace, meters.room), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)

@@ -369,6 +369,23 @@ async def test_a_users_changes_have_the_rights_of_that_user(tmp_path: Path) -> N
         assert "t" in broker.cluster.topics
 
 
+async def test_passwords_that_go_unencrypted_to_other_machines_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, (listener, users, is_warned) in enumerate(
+        [("0.0.0.0:0", "alice:a:secret", True), ("127.0.0.1:0", "alice:a:secret", False), ("0.0.0.0:0", None, False)]
+    ):
+        caplog.clear()
+        more = MORE | {"http_listener": listener} | ({"http_console_users": users} if users else {})
+        async with running(tmp_path / str(number), **more) as broker:
+            assert broker.http_address is not None
+            port = broker.http_address[1]
+        told = [each.getMessage() for each in caplog.records if "plain HTTP" in each.getMessage()]
+        assert [f"over plain HTTP on 0.0.0.0 port {port}: bind http.listener" in each for each in told] == [
+            True
+        ] * is_warned
+
+
 async def test_rules_see_the_address_of_a_user(tmp_path: Path) -> None:
     """A rule for this machine must not let somebody elsewhere make changes by the console of this machine."""
     more = MORE | AUTHORIZED | {"http_console_users": "alice:a:secret"}
