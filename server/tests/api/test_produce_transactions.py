@@ -114,7 +114,12 @@ def abort(broker: AdministeredBroker, index: int = 0, epoch: int = 0) -> None:
 
 
 async def with_coordinator(tmp_path: Path) -> AdministeredBroker:
-    broker = await with_topic(tmp_path, settings={"transaction.state.log.num.partitions": "1"})
+    settings = {
+        "transaction.state.log.num.partitions": "1",
+        # However long the markers of the last transaction take on a busy machine.
+        "add.partitions.to.txn.retry.backoff.max.ms": "60000",
+    }
+    broker = await with_topic(tmp_path, settings=settings)
     await broker.ensure_internal_topic(TRANSACTION_STATE_TOPIC)
     await trio.testing.wait_all_tasks_blocked()  # its coordinator has loaded it
     return broker
