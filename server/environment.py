@@ -33,7 +33,8 @@ def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
     return ZooKeeperCoordination(config)
 
 
-def _tcp_peers(readiness: Readiness, config: PeerConnectionConfig) -> Peers:
+def tcp_peers(readiness: Readiness, config: PeerConnectionConfig) -> Peers:
+    """Return the connections of a broker to others over TCP, with TLS and login as configured."""
     from ottla.server.peers.tcp import TcpPeers
 
     # Most brokers do without both.
@@ -65,7 +66,7 @@ class Environment:
     clock_ms: Callable[[], int] = system_clock_ms
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
-    make_peers: Callable[[Readiness, PeerConnectionConfig], Peers] = _tcp_peers
+    make_peers: Callable[[Readiness, PeerConnectionConfig], Peers] = tcp_peers
     accept: Callable[[socket.socket], Transport] = PlainTransport
     """Makes the transport of an accepted connection without TLS. A test's stands between the client and the broker."""
     random_bytes: Callable[[int], bytes] = os.urandom

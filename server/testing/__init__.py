@@ -1,7 +1,12 @@
 """The lab: brokers inside a test, on disks in memory, with a clock that can be advanced. `ottla.testing` is its public face.
 
     kafka.py                the object that a test uses
+    groups.py               its groups: members, offsets, evictions, rebalances
+    transactions.py         its transactions, and how to fence a producer
+    partitions.py           its partitions: leaders, ISR, moves
+    brokers.py              its brokers: kill, stop, isolate, fill or break a disk
     command.py              `ottla test`
+    lab.py                  a world as other threads reach it
     world.py                a broker or a cluster from nothing; requests without a connection
     node.py                 one broker: start, stop, kill
     loop.py                 the thread in which all brokers of the process live
@@ -10,6 +15,7 @@
     memory_contents.py      contents of its files, which snapshots share
     memory_coordination.py  a coordination ensemble in memory, with faults on request
     memory_transport.py     connections of brokers with files in memory
+    cuts.py                 cuts between the brokers of a cluster
     errors.py               the error of wrong use
     simulation/             a cluster on virtual time, repeatable by its seed
     history/                what clients saw, held against Kafka's promises

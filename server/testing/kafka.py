@@ -16,8 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from ottla.server.testing.brokers import BrokerOf
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.loop import LabLoop, shared_loop
+from ottla.server.testing.groups import Group, list_groups
+from ottla.server.testing.lab import Lab
+from ottla.server.testing.partitions import PartitionState, elect, move, state_of
+from ottla.server.testing.transactions import Transaction, fence, list_transactions
 from ottla.server.testing.world import World
 from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -30,6 +34,7 @@ from ottla.wire.records import iter_batches
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
+    from ottla.server.testing.loop import LabLoop
     from ottla.wire.schema import Message
 
 BY_NAME = 12  # the last version of Produce that names topics and not their ids
@@ -86,7 +91,7 @@ class Clock:
         self._loop.call_sync(self._clock.set_factor, factor)
 
 
-class Kafka:
+class Kafka(Lab):
     """Brokers in this process, on ports of 127.0.0.1, with disks in memory.
 
     `brokers`: 1, or more for a cluster. `settings`: broker settings by Kafka's names, such as
@@ -95,26 +100,13 @@ class Kafka:
 
     def __init__(self, brokers: int = 1, settings: Mapping[str, object] | None = None) -> None:
         self._brokers, self._settings = brokers, {name: _text(value) for name, value in (settings or {}).items()}
-        self._loop = shared_loop()
-        self.clock = Clock(self._loop)
-        self._world: World | None = None
+        super().__init__()
+        self.clock = Clock(self.loop)
         self._next_partition = 0
-        self._open()
-
-    def _open(self) -> None:
-        world = self._loop.call_sync(self._make_world)
-        self._loop.call(world.open)
-        self._world = world
+        self.open(self._make_world)
 
     def _make_world(self) -> World:
-        return World(self._loop, brokers=self._brokers, settings=self._settings)
-
-    @property
-    def world(self) -> World:
-        """World of this object. Raises LabError after `close`."""
-        if self._world is None:
-            raise LabError("This Kafka is closed; make a new Kafka().")
-        return self._world
+        return World(self.loop, brokers=self._brokers, settings=self._settings)
 
     def __enter__(self) -> Self:
         return self
@@ -122,17 +114,11 @@ class Kafka:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End the brokers; nothing is left of them. A second call does nothing."""
-        world, self._world = self._world, None
-        if world is not None and self._loop.is_usable:
-            self._loop.call(world.close)
-
     def reset(self) -> None:
         """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
         self.close()
         self._next_partition = 0
-        self._open()
+        self.open(self._make_world)
 
     @property
     def bootstrap(self) -> str:
@@ -161,7 +147,7 @@ class Kafka:
             assignments=[],
             configs=configs,
         )
-        self._loop.call(self._create, wanted)
+        self.loop.call(self._create, wanted)
         return name
 
     async def _create(self, wanted: CreatableTopic) -> None:
@@ -171,7 +157,7 @@ class Kafka:
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, without Kafka's internal topics."""
-        return self._loop.call_sync(self._topics)
+        return self.loop.call_sync(self._topics)
 
     def _topics(self) -> dict[str, int]:
         known = self.world.any_node().serving().cluster.topics
@@ -185,11 +171,12 @@ class Kafka:
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
+        acks: int = -1,
     ) -> list[Record]:
         """Append a record for each value, and return them. Raises KafkaError, or LabError for an unknown partition.
 
         `partition`: None for the one that Java's producer chooses for `key`; without a key they take turns.
-        `timestamp`: in ms since 1970, None for now.
+        `timestamp`: in ms since 1970, None for now. `acks`: -1 waits for the replicas in sync, 1 does not.
         """
         if not values:
             raise LabError(f"Nothing was given to produce to {topic}; name one value or more.")
@@ -198,7 +185,7 @@ class Kafka:
         encoded = tuple((name.encode(), value) for name, value in given)
         now = self.clock.now_ms if timestamp is None else timestamp
         records = [EncodedRecord(n, now, made_key, _bytes(value), encoded) for n, value in enumerate(values)]
-        base = self._append(topic, at, encode_batch(records))
+        base = self._append(topic, at, encode_batch(records), acks)
         named = tuple(given)
         return [Record(topic, at, base + n, now, made_key, each.value, named) for n, each in enumerate(records)]
 
@@ -211,12 +198,12 @@ class Kafka:
         self._next_partition += 1
         return (self._next_partition - 1) % count
 
-    def _append(self, topic: str, partition: int, batch: bytes) -> int:
+    def _append(self, topic: str, partition: int, batch: bytes, acks: int) -> int:
         data = PartitionProduceData(index=partition, records=memoryview(bytearray(batch)))
         request = ProduceRequest(
-            acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+            acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
-        answer = self._loop.call(self._ask_leader, topic, partition, request)
+        answer = self.loop.call(self._ask_leader, topic, partition, request)
         told = answer.responses[0].partition_responses[0]
         _check(told.error_code, told.error_message)
         return int(told.base_offset)
@@ -230,7 +217,7 @@ class Kafka:
         `partition`: None for all; their records are merged by their timestamps. `read_committed`: only those of
         committed transactions and of none.
         """
-        return self._loop.call_sync(self._records, topic, partition, read_committed)
+        return self.loop.call_sync(self._records, topic, partition, read_committed)
 
     def _records(self, topic: str, partition: int | None, read_committed: bool) -> list[Record]:
         state = self.world.any_node().serving().cluster.topics.get(topic)
@@ -244,6 +231,51 @@ class Kafka:
         leading = self.world.leader(topic, partition).serving().partition(topic, partition)
         return list(_read(leading, topic, partition, read_committed))
 
+    # ------------------------------------------------------------------ partitions, groups, transactions, brokers
+
+    def partition(self, topic: str, partition: int = 0) -> PartitionState:
+        """Return leader, replicas, ISR and offsets of a partition. Raises LabError if there is none."""
+        return self.call(state_of, self.world, topic, partition)
+
+    def elect(self, topic: str, partition: int, leader: int) -> None:
+        """Let another replica in sync lead a partition. Raises LabError if it is not in sync."""
+        self.call(elect, self.world, topic, partition, leader)
+
+    def move(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Move a partition to other brokers, by their ids; return when it is there. Raises LabError or KafkaError."""
+        self.call(move, self.world, topic, partition, replicas)
+
+    def groups(self) -> list[str]:
+        """Return the names of all groups."""
+        return self.call(list_groups, self.world)
+
+    def group(self, name: str) -> Group:
+        """Return a group by its name, to look at its members and offsets or to change them."""
+        return Group(self, name)
+
+    def transactions(self) -> dict[str, Transaction]:
+        """Return the transactions by their transactional ids."""
+        return self.call(list_transactions, self.world)
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence the producer of a transactional id, as a second one of this id does. Its open transaction is aborted."""
+        self.call(fence, self.world, transactional_id)
+
+    @property
+    def brokers(self) -> list[BrokerOf]:
+        """Brokers of the cluster, also those that are down."""
+        return [BrokerOf(self, node_id) for node_id in self.world.nodes]
+
+    def broker(self, node_id: int) -> BrokerOf:
+        """Return a broker by its id: 0 if it is alone, 1 to 3 in a cluster. Raises LabError if there is none."""
+        return BrokerOf(self, self.world.node(node_id).node_id)
+
+    @property
+    def controller(self) -> int | None:
+        """Id of the controller; None while there is none."""
+        node = self.loop.call_sync(self.world.controller)
+        return None if node is None else node.node_id
+
     # ------------------------------------------------------------------ anything else
 
     def ask(self, request: Message, broker: int | None = None, *, version: int | None = None) -> Any:
@@ -251,7 +283,7 @@ class Kafka:
 
         `broker`: None for any, or for the controller where only that serves it. `version`: None for the latest.
         """
-        return self._loop.call(self._ask, request, broker, version)
+        return self.loop.call(self._ask, request, broker, version)
 
     async def _ask(self, request: Message, broker: int | None, version: int | None) -> Any:
         node = None if broker is None else self.world.node(broker)

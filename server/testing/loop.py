@@ -10,10 +10,11 @@ import atexit
 import math
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 import trio
 
@@ -25,6 +26,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 END_PATIENCE_S = 10.0
+CLOSED = "The lab is closed; make a new Kafka()."
 
 
 class LabLoop:
@@ -45,19 +47,31 @@ class LabLoop:
 
     def call(self, function: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T:
         """Run an async function in the lab's thread; return its result, or raise its exception."""
-        self.check_usable()
-        try:
-            return trio.from_thread.run(function, *arguments, trio_token=self._token)
-        except trio.RunFinishedError:
-            raise LabError("The lab is closed; make a new Kafka().") from None
+        outcome: Future[T] = Future()
+        self._soon(lambda: self.nursery.start_soon(_carry_out, function, arguments, outcome), outcome)
+        return outcome.result()
 
     def call_sync(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run a plain function in the lab's thread; return its result, or raise its exception."""
+        outcome: Future[T] = Future()
+        self._soon(lambda: outcome.set_result(function(*arguments)), outcome)
+        return outcome.result()
+
+    def _soon(self, begin: Callable[[], object], outcome: Future[T]) -> None:
+        # Not by trio's `from_thread`, which refuses whoever is in a trio program of their own.
         self.check_usable()
+        assert self._token is not None
+
+        def begin_or_fail() -> None:
+            try:
+                begin()
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+                outcome.set_exception(error)
+
         try:
-            return trio.from_thread.run_sync(function, *arguments, trio_token=self._token)
+            self._token.run_sync_soon(begin_or_fail)
         except trio.RunFinishedError:
-            raise LabError("The lab is closed; make a new Kafka().") from None
+            raise LabError(CLOSED) from None
 
     async def advance(self, seconds: float) -> None:
         """Advance the clock; return when all that was due has run."""
@@ -68,7 +82,7 @@ class LabLoop:
         if self._pid != os.getpid():
             raise LabError("This Kafka belongs to the process that was forked; make a new Kafka() in the child.")
         if self._is_closed:
-            raise LabError("The lab is closed; make a new Kafka().")
+            raise LabError(CLOSED)
         if self._thread is threading.current_thread():
             raise LabError("This was called in the lab's own thread, which would wait for itself.")
 
@@ -114,6 +128,16 @@ class LabLoop:
 
     def _end(self) -> None:
         self.nursery.cancel_scope.cancel()
+
+
+async def _carry_out(function: Callable[..., Awaitable[T]], arguments: Iterable[Any], outcome: Future[T]) -> None:
+    try:
+        outcome.set_result(await function(*arguments))
+    except trio.Cancelled:
+        outcome.set_exception(LabError(CLOSED))
+        raise
+    except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+        outcome.set_exception(error)
 
 
 _lock = threading.Lock()

@@ -183,6 +183,11 @@ class MemoryFile:
     def __init__(self, storage: MemoryStorage, file: _File) -> None:
         self._storage, self._file = storage, file
 
+    @property
+    def path(self) -> str:
+        """Path of the file at present."""
+        return self._file.path
+
     def fileno(self) -> int:
         raise io.UnsupportedOperation("a file in memory has no descriptor")
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.config.broker_config import load_config
-from ottla.server.environment import Environment
+from ottla.server.environment import Environment, tcp_peers
 from ottla.server.serving import serve
 from ottla.server.serving_state import Stop
+from ottla.server.testing.cuts import CutPeers, Cuts
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.testing.memory_transport import MemoryTransport
@@ -24,6 +25,8 @@ from ottla.server.testing.memory_transport import MemoryTransport
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.cluster.session import Session
+    from ottla.server.network.readiness import Readiness
+    from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.loop import LabLoop
 
 HOST = "127.0.0.1"
@@ -40,16 +43,18 @@ class Node:
         loop: LabLoop,
         settings: Mapping[str, str],
         open_session: Callable[[Any], Session] | None = None,
+        cuts: Cuts | None = None,
     ) -> None:
-        """`open_session` opens a session with the cluster's tree; None: the broker is alone."""
+        """`open_session` opens a session with the cluster's tree, `cuts` are those of its network; None: it is alone."""
         self.node_id, self._loop, self._settings = node_id, loop, dict(settings)
-        self._open_session = open_session
+        self._open_session, self._cuts = open_session, cuts
         self.broker: Broker | None = None
         self.failure: BaseException | None = None
         """Why the broker ended by itself; None while it has not."""
         self.port = 0
         self.storage = MemoryStorage(loop.clock.now_ms)
         self.storage.make_directory(DIRECTORY)
+        self._peers: CutPeers | None = None
         self._stop: Stop | None = None
         self._life: trio.CancelScope | None = None
         self._ended = trio.Event()
@@ -118,6 +123,9 @@ class Node:
             self.failure = failure
         finally:
             self.broker = None
+            if self._peers is not None:
+                with trio.CancelScope(shield=True):
+                    await self._peers.aclose()
             self._ended.set()
             ready.set()
 
@@ -130,7 +138,7 @@ class Node:
             accept=MemoryTransport,
         )
         if self._open_session is not None:
-            environment = replace(environment, open_session=self._open_session)
+            environment = replace(environment, open_session=self._open_session, make_peers=self._make_peers)
         assert self._stop is not None
         await serve(
             load_config(own | self._settings),
@@ -139,3 +147,8 @@ class Node:
             environment=environment,
             readiness=self._loop.readiness,
         )
+
+    def _make_peers(self, readiness: Readiness, config: PeerConnectionConfig) -> CutPeers:
+        assert self._cuts is not None
+        self._peers = CutPeers(tcp_peers(readiness, config), self.node_id, self._cuts)
+        return self._peers

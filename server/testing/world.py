@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -17,11 +17,14 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import all_routes
+from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.server.testing.node import Node
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -40,7 +43,13 @@ SESSION_TIMEOUT_S = 18.0
 STEP_MAX_S = SESSION_TIMEOUT_S / 6
 """Longest step of an advance of a cluster's clock in seconds: the brokers' sessions live on."""
 TREE_DELAY_S = (0.0, 0.0)
-SHOWN_LOOKS, SHOWN_PAUSE_S = 15_000, 0.002
+SHOWN_LOOKS, PAUSE_S = 15_000, 0.002
+LOADING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+"""Errors of a coordinator that has just been elected, or whose topic is being made."""
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # types of coordinators in FindCoordinator
 
 
@@ -55,7 +64,10 @@ class World:
         self._tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
         given = QUICK | (self._of_cluster(brokers) if self._tree else {}) | dict(settings or {})
         ids = range(1, brokers + 1) if self._tree else range(1)
-        self.nodes = {node_id: Node(node_id, loop, given, self._way_to_tree()) for node_id in ids}
+        self._links: dict[int, Link] = {}
+        self._sessions: dict[int, MemoryCoordination] = {}
+        self._cuts = Cuts()
+        self.nodes = {each: Node(each, loop, given, self._way_to_tree(each), self._cuts) for each in ids}
 
     @staticmethod
     def _of_cluster(brokers: int) -> dict[str, str]:
@@ -69,13 +81,15 @@ class World:
             "share.coordinator.state.topic.replication.factor": copies,
         }
 
-    def _way_to_tree(self) -> Any:
+    def _way_to_tree(self, node_id: int) -> Callable[[Any], MemoryCoordination] | None:
         if self._tree is None:
             return None
-        link = self._tree.link()
+        link = self._links[node_id] = self._tree.link()
 
         def open_session(_: object) -> MemoryCoordination:
-            return MemoryCoordination(link, timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=SESSION_TIMEOUT_S)
+            session = MemoryCoordination(link, timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=SESSION_TIMEOUT_S)
+            self._sessions[node_id] = session
+            return session
 
         return open_session
 
@@ -119,10 +133,9 @@ class World:
         for _ in range(SHOWN_LOOKS):
             if all(self._shows(node.broker, topic) for node in self.nodes.values() if node.broker is not None):
                 return
-            # Not the lab's time, which a test may have frozen.
-            await trio.to_thread.run_sync(time.sleep, SHOWN_PAUSE_S)
+            await self.pause()
         raise LabError(
-            f"Not all brokers know topic {topic} after {SHOWN_LOOKS * SHOWN_PAUSE_S:.0f} s; are enough of them up?"
+            f"Not all brokers know topic {topic} after {SHOWN_LOOKS * PAUSE_S:.0f} s; are enough of them up?"
         )
 
     def _shows(self, broker: Broker, topic: str) -> bool:
@@ -148,6 +161,40 @@ class World:
         because = f": {failures[0]}" if failures else ""
         raise LabError(f"All brokers are down{because}; start() one first.")
 
+    # ------------------------------------------------------------------ trouble
+
+    async def kill(self, node_id: int) -> None:
+        """Kill a broker; its session with the tree ends at once, so that others are elected."""
+        node, session = self.node(node_id), self._sessions.get(node_id)
+        if node.is_running and session is not None:
+            session.abandon()
+        await node.kill()
+        await self.expire(node_id)
+
+    async def expire(self, node_id: int) -> None:
+        """End the session of a broker with the tree. Raises LabError for a broker that is alone."""
+        if self._tree is not None and (session := self._sessions.get(node_id)) is not None:
+            self._tree.expire(session.session_id)
+
+    async def cut(self, node_id: int, others: Iterable[int] | None) -> None:
+        """Cut a broker off from others, or with None from all others and the tree. Raises LabError."""
+        if self._tree is None:
+            raise LabError("A broker that is alone has nobody to be cut off from; use Kafka(3) or kafka_cluster.")
+        if others is None:
+            self._links[node_id].cut()
+        for other in [each for each in self.nodes if each != node_id] if others is None else others:
+            self._cuts.cut(node_id, self.node(other).node_id)
+
+    async def heal(self, node_id: int) -> None:
+        """End all cuts of a broker."""
+        self._cuts.heal(node_id)
+        if node_id in self._links:
+            self._links[node_id].heal()
+
+    async def pause(self) -> None:
+        """Wait for a moment of real time, as the lab's may be frozen."""
+        await trio.to_thread.run_sync(time.sleep, PAUSE_S)
+
     # ------------------------------------------------------------------ requests without a connection
 
     async def ask(self, request: Message, node: Node | None = None, *, version: int | None = None) -> Any:
@@ -156,7 +203,7 @@ class World:
         `node`: None for any that runs. Requests that only the controller serves go to the controller.
         """
         route = all_routes()[type(request).api_key]
-        broker = (self._controller() if node is None and route.forwarded else node or self.any_node()).serving()
+        broker = (node or (self.controller() if route.forwarded else None) or self.any_node()).serving()
         context: RequestContext[Any] = RequestContext(
             broker,
             api_version=route.versions.last if version is None else version,
@@ -168,25 +215,45 @@ class World:
         )
         return await finished(route.handler(request, context))
 
-    def _controller(self) -> Node:
+    def controller(self) -> Node | None:
+        """Return the node that is the controller; None while there is none."""
         for node in self.nodes.values():
             if node.broker is not None and node.broker.administration.is_controller:
                 return node
-        return self.any_node()
+        return None
 
     def leader(self, topic: str, partition: int) -> Node:
         """Return the node that leads a partition. Raises LabError."""
-        state = self.any_node().serving().cluster.partition(topic, partition)
-        if state is None:
+        found: tuple[int, Node] | None = None
+        for node in self.nodes.values():
+            held = node.broker.replicas.partition(topic, partition) if node.broker is not None else None
+            # One that is cut off may still believe that it leads.
+            if held is not None and held.is_leader and (found is None or held.leader_epoch > found[0]):
+                found = held.leader_epoch, node
+        if found is not None:
+            return found[1]
+        if self.any_node().serving().cluster.partition(topic, partition) is None:
             raise LabError(f"There is no partition {topic}-{partition}; kafka.topic({topic!r}) makes topics.")
-        if state.leader not in self.nodes or not self.nodes[state.leader].is_running:
-            raise LabError(f"Partition {topic}-{partition} has no leader at present.")
-        return self.nodes[state.leader]
+        raise LabError(f"Partition {topic}-{partition} has no leader at present.")
 
     async def coordinator(self, key: str, key_type: int = GROUP) -> Node:
-        """Return the node that coordinates a group or a transactional id. Raises KafkaError."""
-        answer = await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]))
-        (found,) = answer.coordinators
-        if found.error_code:
-            raise KafkaError(ErrorCode.of(found.error_code), found.error_message)
-        return self.nodes[found.node_id]
+        """Return the node that coordinates a group or a transactional id, once it has loaded it. Raises KafkaError."""
+        for _ in range(SHOWN_LOOKS):
+            answer = await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]))
+            (found,) = answer.coordinators
+            code = ErrorCode.of(found.error_code)
+            if not code and (node := self.nodes[found.node_id]).is_running:
+                code = await self._readiness_of(node, key, key_type)
+                if code not in LOADING:
+                    return node
+            elif code not in LOADING:
+                raise KafkaError(code, found.error_message)
+            await self.pause()
+        raise KafkaError(code)
+
+    async def _readiness_of(self, node: Node, key: str, key_type: int) -> ErrorCode:
+        if key_type == TRANSACTION:
+            answer = await self.ask(DescribeTransactionsRequest(transactional_ids=[key]), node)
+            return ErrorCode.of(answer.transaction_states[0].error_code)
+        answer = await self.ask(DescribeGroupsRequest(groups=[key]), node)
+        return ErrorCode.of(answer.groups[0].error_code)

@@ -18,20 +18,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.server.testing.brokers import BrokerOf as BrokerOf
     from ottla.server.testing.errors import LabError as LabError
+    from ottla.server.testing.groups import Group as Group
+    from ottla.server.testing.groups import GroupMember as GroupMember
     from ottla.server.testing.kafka import Clock as Clock
     from ottla.server.testing.kafka import Kafka as Kafka
     from ottla.server.testing.kafka import Record as Record
+    from ottla.server.testing.partitions import PartitionState as PartitionState
+    from ottla.server.testing.transactions import Transaction as Transaction
 
 _NAMES = {
+    "BrokerOf": "brokers",
     "Clock": "kafka",
+    "Group": "groups",
+    "GroupMember": "groups",
     "Kafka": "kafka",
     "LabError": "errors",
+    "PartitionState": "partitions",
     "Record": "kafka",
+    "Transaction": "transactions",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
 
-__all__ = ["Clock", "Kafka", "LabError", "Record"]
+__all__ = [
+    "BrokerOf",
+    "Clock",
+    "Group",
+    "GroupMember",
+    "Kafka",
+    "LabError",
+    "PartitionState",
+    "Record",
+    "Transaction",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,123 @@
+"""Brokers of a lab's Kafka, and what a test does to them: kill, stop, cut off, fill or break their disks.
+
+A cut is between hosts. What a broker asks one that it is cut off from waits until the cut ends or its time is up, as a lost
+packet does. Clients are in reach of all brokers.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.storage import FileRegion
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.memory_storage import MemoryFile
+
+if TYPE_CHECKING:
+    from ottla.server.testing.lab import Lab
+    from ottla.server.testing.node import Node
+
+
+class BrokerOf:
+    """One broker of a lab, by its id."""
+
+    def __init__(self, lab: Lab, node_id: int) -> None:
+        self._lab, self.node_id = lab, node_id
+
+    def __repr__(self) -> str:
+        return f"broker {self.node_id}"
+
+    @property
+    def _node(self) -> Node:
+        return self._lab.world.node(self.node_id)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, which the broker keeps over kills and starts."""
+        return self._node.address
+
+    @property
+    def is_running(self) -> bool:
+        """False after `kill` or `stop`, and after the broker has ended by itself."""
+        return self._node.is_running
+
+    @property
+    def leads(self) -> list[tuple[str, int]]:
+        """Partitions that the broker leads, as (topic, partition), without those of internal topics."""
+        return self._lab.call(self._leads)
+
+    async def _leads(self) -> list[tuple[str, int]]:
+        broker = self._node.broker
+        held = [] if broker is None else broker.replicas.partitions()
+        return sorted((each.topic, each.index) for each in held if each.is_leader and not each.topic.startswith("__"))
+
+    # ------------------------------------------------------------------ its process
+
+    def kill(self) -> None:
+        """End the broker as SIGKILL does; its disk keeps what was written. Its session with the tree ends at once."""
+        self._lab.call(self._lab.world.kill, self.node_id)
+
+    def stop(self) -> None:
+        """Stop the broker as SIGTERM does: it hands over what it leads, and flushes its logs."""
+        self._lab.call(self._node.stop)
+
+    def start(self) -> None:
+        """Start the broker on its disk; return when it serves clients. Raises LabError if it runs."""
+        self._lab.call(self._node.start)
+
+    def restart(self) -> None:
+        """Stop the broker as SIGTERM does and start it."""
+        self.stop()
+        self.start()
+
+    # ------------------------------------------------------------------ its network
+
+    def isolate(self, from_: int | Iterable[int] | None = None) -> None:
+        """Cut the ways between this broker and others, in both directions. Raises LabError for unknown brokers.
+
+        `from_`: their ids; None for all others and the tree, so that the cluster elects other leaders after a while.
+        """
+        world = self._lab.world
+        others = [from_] if isinstance(from_, int) else None if from_ is None else list(from_)
+        self._lab.call(world.cut, self.node_id, others)
+
+    def heal(self) -> None:
+        """End all cuts of this broker."""
+        self._lab.call(self._lab.world.heal, self.node_id)
+
+    def expire_session(self) -> None:
+        """End the broker's session with the tree: it is no leader any more, and registers anew."""
+        self._lab.call(self._lab.world.expire, self.node_id)
+
+    # ------------------------------------------------------------------ its disk
+
+    def fill_disk(self) -> None:
+        """Let every write to the broker's disk fail for want of room (ENOSPC), until `free_disk`."""
+        self._node.storage.space_left = 0
+
+    def free_disk(self) -> None:
+        """Let the disk have room again, and work. A log directory that has failed needs a `restart` of the broker."""
+        self._node.storage.space_left, self._node.storage.fail = None, None
+
+    def fail_disk(self) -> None:
+        """Let every use of the broker's disk fail (EIO), until `free_disk`."""
+        self._node.storage.fail = lambda operation, path: OSError(errno.EIO, "Input/output error", path)
+
+    def corrupt(self, topic: str, partition: int, offset: int) -> None:
+        """Change a byte of the batch with `offset` on this broker's disk, so that its checksum is wrong.
+
+        Raises LabError if the broker has no such record.
+        """
+        self._lab.call(self._corrupt, topic, partition, offset)
+
+    async def _corrupt(self, topic: str, partition: int, offset: int) -> None:
+        held = self._node.serving().replicas.partition(topic, partition)
+        log = held.log if held is not None else None
+        if log is None or not log.log_start_offset <= offset < log.log_end_offset:
+            raise LabError(f"Broker {self.node_id} has no record {topic}-{partition} at offset {offset}.")
+        region = log.read(offset, 1, upper_bound=log.log_end_offset, at_least_one_batch=True).region
+        assert isinstance(region, FileRegion) and isinstance(region.file, MemoryFile)
+        last = region.position + region.length - 1
+        (byte,) = region.file.read_at(last, 1)
+        self._node.storage.damage(region.file.path, last, bytes([byte ^ 0xFF]))

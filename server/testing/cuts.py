@@ -1,0 +1,77 @@
+"""Cuts between the brokers of a world: what one asks another waits until the cut ends or its time is up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import trio
+
+from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint
+    from ottla.wire.schema import Message
+
+
+class Cuts:
+    """Pairs of brokers that cannot reach each other."""
+
+    def __init__(self) -> None:
+        self._pairs: set[frozenset[int]] = set()
+        self._changed = trio.Event()
+
+    def cut(self, one: int, other: int) -> None:
+        self._pairs.add(frozenset((one, other)))
+
+    def heal(self, broker: int) -> None:
+        """End all cuts of a broker."""
+        self._pairs = {pair for pair in self._pairs if broker not in pair}
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def is_cut(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) in self._pairs
+
+    async def until_open(self, one: int, other: int) -> None:
+        while self.is_cut(one, other):
+            await self._changed.wait()
+
+
+class CutPeers:
+    """Connections of one broker to others, as far as it is not cut off from them."""
+
+    def __init__(self, peers: Peers, node_id: int, cuts: Cuts) -> None:
+        self._peers, self._node_id, self._cuts = peers, node_id, cuts
+        self._made: WeakSet[Peer] = WeakSet()
+
+    def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> CutPeer:
+        peer = self._peers.to(endpoint, client_id=client_id)
+        self._made.add(peer)
+        return CutPeer(peer, self._node_id, endpoint.node_id, self._cuts)
+
+    async def aclose(self) -> None:
+        """Close all connections, as the end of a process does."""
+        for peer in list(self._made):
+            await peer.aclose()
+
+
+class CutPeer:
+    """Connection to one broker; see `Peer`."""
+
+    def __init__(self, peer: Peer, node_id: int, other: int, cuts: Cuts) -> None:
+        self._peer, self._node_id, self._other, self._cuts = peer, node_id, other, cuts
+
+    async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        with trio.move_on_after(timeout_s) as scope:
+            await self._cuts.until_open(self._node_id, self._other)
+            left_s = scope.deadline - trio.current_time()
+            answer = await self._peer.ask(request, version, timeout_s=left_s)
+            if not self._cuts.is_cut(self._node_id, self._other):
+                return answer
+            # It came too late: its bytes may not be kept, so it is lost, although the request was carried out.
+            await self._cuts.until_open(self._node_id, self._other)
+        raise PeerUnavailable(f"broker {self._node_id} is cut off from broker {self._other}")
+
+    async def aclose(self) -> None:
+        await self._peer.aclose()

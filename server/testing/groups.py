@@ -1,0 +1,285 @@
+"""Groups of a lab's Kafka: state, members, offsets, and what a test does to them.
+
+All of it is said in Kafka's own requests, served inside the process, so that it holds for groups of every type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+import trio.testing
+
+from ottla.server.testing.errors import LabError
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from ottla.wire.messages.share_group import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+
+if TYPE_CHECKING:
+    from ottla.server.testing.lab import Lab
+    from ottla.server.testing.world import World
+
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+STABLE = "Stable"
+LEAVING = -1  # member epoch of a heartbeat
+STRANGER = "ottla-testing"
+OFFSETS_BY_NAME = 9  # the last version of OffsetCommit and OffsetFetch that names topics and not their ids
+SESSION_MS = 30_000
+
+Partition = tuple[str, int]
+
+
+class GroupMember(NamedTuple):
+    """A member of a group. `partitions` are those that it is assigned, as (topic, partition)."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    partitions: list[Partition]
+
+
+async def list_groups(world: World) -> list[str]:
+    """Return the names of all groups."""
+    names: set[str] = set()
+    for node in world.nodes.values():
+        if node.is_running:
+            answer = await world.ask(ListGroupsRequest(states_filter=[], types_filter=[]), node)
+            names.update(each.group_id for each in answer.groups)
+    return sorted(names)
+
+
+class Group:
+    """A group by its name; it need not exist before something asks for its state."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self._lab, self.name = lab, name
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r})"
+
+    @property
+    def type(self) -> str:
+        """`classic`, `consumer`, `share` or `streams`. Raises LabError if there is no such group."""
+        return str(self._lab.call(self._listed).group_type.lower())
+
+    @property
+    def state(self) -> str:
+        """State by Kafka's name, such as Stable or Empty. Raises LabError if there is no such group."""
+        return str(self._lab.call(self._listed).group_state)
+
+    @property
+    def members(self) -> list[GroupMember]:
+        """Members, ordered by their ids; empty if there is no such group."""
+        return self._lab.call(self._members)
+
+    @property
+    def offsets(self) -> dict[Partition, int]:
+        """Committed offsets by (topic, partition)."""
+        return self._lab.call(self._offsets)
+
+    @property
+    def lag(self) -> int:
+        """Number of records behind the committed offsets, in all partitions with one."""
+        return self._lab.call(self._lag)
+
+    def evict(self, member: GroupMember | str) -> None:
+        """Remove a member, as its coordinator does after a session timeout; it has to join again. Raises LabError."""
+        self._lab.call(self._evict, member if isinstance(member, str) else member.member_id)
+
+    def rebalance(self) -> None:
+        """Make all members join again (classic), or be assigned anew (other types), as if a member came and left."""
+        self._lab.call(self._rebalance)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Commit offsets by (topic, partition). Raises KafkaError, such as UNKNOWN_MEMBER_ID if the group has members."""
+        self._lab.call(self._commit, offsets)
+
+    def delete(self) -> None:
+        """Delete the group with its offsets. Raises KafkaError, such as NON_EMPTY_GROUP."""
+        self._lab.call(self._delete)
+
+    # ------------------------------------------------------------------ in the lab's thread
+
+    async def _ask(self, request: Any, version: int | None = None) -> Any:
+        world = self._lab.world
+        return await world.ask(request, await world.coordinator(self.name), version=version)
+
+    async def _found(self) -> Any:
+        answer = await self._ask(ListGroupsRequest(states_filter=[], types_filter=[]))
+        return next((each for each in answer.groups if each.group_id == self.name), None)
+
+    async def _listed(self) -> Any:
+        if (found := await self._found()) is None:
+            known = ", ".join(await list_groups(self._lab.world)) or "none"
+            raise LabError(f"There is no group {self.name}; the groups are: {known}.")
+        return found
+
+    async def _described(self) -> tuple[str, Any]:
+        listed = await self._listed()
+        kind = listed.group_type.lower()
+        if kind == CLASSIC:
+            answer = await self._ask(DescribeGroupsRequest(groups=[self.name]))
+        elif kind in (CONSUMER, SHARE):
+            request = ConsumerGroupDescribeRequest if kind == CONSUMER else ShareGroupDescribeRequest
+            answer = await self._ask(request(group_ids=[self.name], include_authorized_operations=False))
+        else:
+            raise LabError(f"Group {self.name} is a {kind} group, whose members the lab does not tell.")
+        return kind, answer.groups[0]
+
+    async def _members(self) -> list[GroupMember]:
+        if await self._found() is None:
+            return []
+        kind, described = await self._described()
+        told = _classic_member if kind == CLASSIC else _newer_member
+        return sorted(map(told, described.members))
+
+    async def _offsets(self) -> dict[Partition, int]:
+        group = OffsetFetchRequestGroup(group_id=self.name, topics=None)
+        answer = await self._ask(OffsetFetchRequest(groups=[group]), OFFSETS_BY_NAME)
+        _check(answer.groups[0].error_code)
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in answer.groups[0].topics
+            for each in topic.partitions
+        }
+
+    async def _lag(self) -> int:
+        world, left = self._lab.world, 0
+        for (topic, partition), offset in (await self._offsets()).items():
+            leading = world.leader(topic, partition).serving().partition(topic, partition)
+            left += max(0, leading.high_watermark - max(offset, leading.leading_log().log_start_offset))
+        return left
+
+    async def _evict(self, member_id: str) -> None:
+        kind, described = await self._described()
+        found = next((each for each in described.members if each.member_id == member_id), None)
+        if found is None:
+            ids = ", ".join(each.member_id for each in described.members) or "none"
+            raise LabError(f"Group {self.name} has no member {member_id}; its members are: {ids}.")
+        if kind == CLASSIC:
+            gone = MemberIdentity(
+                member_id=member_id, group_instance_id=found.group_instance_id, reason="evicted by a test"
+            )
+            answer = await self._ask(LeaveGroupRequest(group_id=self.name, members=[gone]))
+            _check(answer.error_code or answer.members[0].error_code)
+        else:
+            await self._leave(kind, member_id)
+
+    async def _leave(self, kind: str, member_id: str) -> None:
+        _check((await self._ask(self._heartbeat(kind, member_id, LEAVING))).error_code)
+
+    def _heartbeat(self, kind: str, member_id: str, epoch: int, topics: list[str] | None = None) -> Any:
+        if kind == SHARE:
+            return ShareGroupHeartbeatRequest(
+                group_id=self.name, member_id=member_id, member_epoch=epoch, subscribed_topic_names=topics
+            )
+        is_joining = epoch == 0
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.name,
+            member_id=member_id,
+            member_epoch=epoch,
+            subscribed_topic_names=topics,
+            rebalance_timeout_ms=SESSION_MS if is_joining else -1,
+            topic_partitions=[] if is_joining else None,
+        )
+
+    async def _rebalance(self) -> None:
+        kind, described = await self._described()
+        if not described.members:
+            raise LabError(f"Group {self.name} has no members that could rebalance.")
+        if kind == CLASSIC:
+            if described.group_state != STABLE:
+                raise LabError(f"Group {self.name} is in state {described.group_state}; it rebalances already.")
+            await self._rebalance_classic(described)
+        else:
+            topics = sorted({name for each in described.members for name in each.subscribed_topic_names})
+            _check((await self._ask(self._heartbeat(kind, STRANGER, 0, topics))).error_code)
+            await self._leave(kind, STRANGER)
+
+    async def _rebalance_classic(self, described: Any) -> None:
+        """Join as a member of the same protocols, and leave: the others have to join again."""
+        metadata = described.members[0].member_metadata
+        joining = JoinGroupRequest(
+            group_id=self.name,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
+            member_id="",
+            protocol_type=described.protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=described.protocol_data, metadata=metadata)],
+        )
+        answer = await self._ask(joining)
+        # The first answer only gives an id. To join with it would wait for all others, who hear of it by that alone.
+        if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+            _check(answer.error_code)
+        joining.member_id = answer.member_id
+        gone = MemberIdentity(member_id=answer.member_id, reason="came to make a rebalance")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask, joining)
+            await trio.testing.wait_all_tasks_blocked()
+            await self._ask(LeaveGroupRequest(group_id=self.name, members=[gone]))
+            nursery.cancel_scope.cancel()
+
+    async def _commit(self, offsets: Mapping[Partition, int]) -> None:
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            wanted = OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
+            by_topic.setdefault(topic, []).append(wanted)
+        topics = [OffsetCommitRequestTopic(name=name, partitions=each) for name, each in by_topic.items()]
+        answer = await self._ask(OffsetCommitRequest(group_id=self.name, member_id="", topics=topics), OFFSETS_BY_NAME)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                _check(each.error_code)
+
+    async def _delete(self) -> None:
+        answer = await self._ask(DeleteGroupsRequest(groups_names=[self.name]))
+        _check(answer.results[0].error_code)
+
+
+def _classic_member(member: Any) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.group_instance_id,
+        _assigned(member.member_assignment),
+    )
+
+
+def _assigned(blob: bytes) -> list[Partition]:
+    # Other protocol types than consumers' put there what they like.
+    try:
+        version = min(int.from_bytes(blob[:2], "big", signed=True), ConsumerProtocolAssignment.versions.last)
+        told = ConsumerProtocolAssignment.decode(blob, version, start=2)
+    except Exception:  # noqa: BLE001 - whatever it is, it names no partitions
+        return []
+    return sorted((each.topic, index) for each in told.assigned_partitions for index in each.partitions)
+
+
+def _newer_member(member: Any) -> GroupMember:
+    assigned = [(each.topic_name, index) for each in member.assignment.topic_partitions for index in each.partitions]
+    instance = getattr(member, "instance_id", None)
+    return GroupMember(member.member_id, member.client_id, member.client_host, instance, sorted(assigned))
+
+
+def _check(code: int) -> None:
+    if code:
+        raise KafkaError(ErrorCode.of(code))

@@ -1,0 +1,98 @@
+"""Partitions of a lab's Kafka: who leads, who is in sync, and how a test changes that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.server.testing.errors import LabError
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.server.testing.world import World
+
+PREFERRED = 0
+TIMEOUT_MS = 30_000
+
+
+class PartitionState(NamedTuple):
+    """Partition as its leader sees it."""
+
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+async def state_of(world: World, topic: str, partition: int) -> PartitionState:
+    """Return the state of a partition. Raises LabError if there is none, or it has no leader."""
+    node = world.leader(topic, partition)
+    held = node.serving().replicas.partition(topic, partition)
+    assert held is not None
+    log = held.log
+    offsets = log.log_start_offset, held.high_watermark, log.log_end_offset
+    return PartitionState(node.node_id, held.leader_epoch, list(held.replicas), sorted(held.isr), *offsets)
+
+
+async def elect(world: World, topic: str, partition: int, leader: int) -> None:
+    """Let a replica in sync lead a partition. Raises LabError if it is none, and KafkaError."""
+    state = await state_of(world, topic, partition)
+    if leader not in state.isr:
+        raise LabError(f"Broker {leader} is not in the ISR of {topic}-{partition}, which is {state.isr}.")
+    if leader == state.leader:
+        return
+    # The first of the replicas is the preferred one.
+    await move(world, topic, partition, [leader, *(each for each in state.replicas if each != leader)])
+    wanted = TopicPartitions(topic=topic, partitions=[partition])
+    answer = await world.ask(
+        ElectLeadersRequest(election_type=PREFERRED, topic_partitions=[wanted], timeout_ms=TIMEOUT_MS)
+    )
+    result = answer.replica_election_results[0].partition_result[0]
+    _check(answer.error_code)
+    if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+        _check(result.error_code, result.error_message)
+    while (await _leader_of(world, topic, partition)) != leader:
+        await world.pause()
+
+
+async def move(world: World, topic: str, partition: int, replicas: Sequence[int]) -> None:
+    """Move a partition to the brokers `replicas`; return when they are its replicas. Raises LabError or KafkaError."""
+    for each in replicas:
+        world.node(each)
+    wanted = ReassignablePartition(partition_index=partition, replicas=list(replicas))
+    answer = await world.ask(
+        AlterPartitionReassignmentsRequest(
+            timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=[wanted])]
+        )
+    )
+    _check(answer.error_code, answer.error_message)
+    result = answer.responses[0].partitions[0]
+    _check(result.error_code, result.error_message)
+    while list(_known(world, topic, partition)) != list(replicas):
+        await world.pause()
+
+
+async def _leader_of(world: World, topic: str, partition: int) -> int | None:
+    try:
+        return world.leader(topic, partition).node_id
+    except LabError:  # between two leaders
+        return None
+
+
+def _known(world: World, topic: str, partition: int) -> Sequence[int]:
+    state = world.any_node().serving().cluster.partition(topic, partition)
+    return [] if state is None else state.replicas
+
+
+def _check(code: int, message: str | None = None) -> None:
+    if code:
+        raise KafkaError(ErrorCode.of(code), message)

@@ -1,0 +1,251 @@
+"""What a test does to groups, transactions and brokers happens, and wrong use is answered by a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.kafka import Kafka
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+
+SESSION_MS = 45_000
+PATIENCE_LOOKS = 400
+
+
+@pytest.fixture
+def kafka() -> Iterator[Kafka]:
+    with Kafka() as made:
+        made.topic("orders", partitions=2)
+        yield made
+
+
+@pytest.fixture
+def cluster() -> Iterator[Kafka]:
+    with Kafka(3) as made:
+        made.topic("orders", partitions=3)
+        yield made
+
+
+def ask(kafka: Kafka, request: Any, group: str = "g") -> Any:
+    async def asked() -> Any:
+        return await kafka.world.ask(request, await kafka.world.coordinator(group))
+
+    return kafka.call(asked)
+
+
+def join_classic(kafka: Kafka) -> str:
+    """Join the group "g" by the classic protocol; return the member id."""
+    joining = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    joining.member_id = ask(kafka, joining).member_id
+    assert ask(kafka, joining).error_code == 0
+    return joining.member_id
+
+
+def heartbeat(kafka: Kafka, member_id: str) -> ErrorCode:
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
+    return ErrorCode.of(ask(kafka, request).error_code)
+
+
+def join_newer(kafka: Kafka, member_id: str) -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=SESSION_MS,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    assert ask(kafka, request).error_code == 0
+
+
+def until(kafka: Kafka, is_true: Any) -> None:
+    """Advance the clock until something is true."""
+    for _ in range(PATIENCE_LOOKS):
+        if is_true():
+            return
+        kafka.clock.advance(seconds=0.5)
+    raise AssertionError("it has not become true")
+
+
+def test_a_session_of_45_s_ends_when_the_clock_is_advanced(kafka: Kafka):
+    member = join_classic(kafka)
+    assert [each.member_id for each in kafka.group("g").members] == [member]
+    kafka.clock.advance(seconds=44)
+    assert len(kafka.group("g").members) == 1
+    kafka.clock.advance(seconds=2)
+    assert kafka.group("g").members == [] and kafka.group("g").state == "Empty"
+
+
+def test_an_evicted_member_has_to_join_again(kafka: Kafka):
+    member = join_classic(kafka)
+    kafka.group("g").evict(member)
+    assert heartbeat(kafka, member) is ErrorCode.UNKNOWN_MEMBER_ID
+    join_newer(kafka, "m")
+    (newer,) = kafka.group("g").members
+    assert newer.partitions == [("orders", 0), ("orders", 1)] and kafka.group("g").type == "consumer"
+    kafka.group("g").evict(newer)
+    assert kafka.group("g").members == []
+
+
+def test_a_rebalance_is_made_to_happen(kafka: Kafka):
+    member = join_classic(kafka)
+    with pytest.raises(LabError, match="CompletingRebalance; it rebalances already"):
+        kafka.group("g").rebalance()
+    assignment = SyncGroupRequestAssignment(member_id=member, assignment=b"")
+    assert not ask(
+        kafka,
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id=member,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[assignment],
+        ),
+    ).error_code
+    kafka.group("g").rebalance()
+    assert heartbeat(kafka, member) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert [each.member_id for each in kafka.group("g").members] == [member]
+    kafka.group("g").evict(member)
+    join_newer(kafka, "m")
+    kafka.group("g").rebalance()
+    assert [each.member_id for each in kafka.group("g").members] == ["m"]
+
+
+def test_offsets_are_committed_and_the_lag_told(kafka: Kafka):
+    group = kafka.group("g")
+    assert (group.members, group.offsets) == ([], {})
+    kafka.produce("orders", "a", "b", "c", partition=1)
+    group.commit({("orders", 1): 1})
+    assert (group.offsets, group.lag, kafka.groups()) == ({("orders", 1): 1}, 2, ["g"])
+    group.delete()
+    assert kafka.groups() == []
+
+
+def test_a_fenced_producer_has_an_old_epoch(kafka: Kafka):
+    async def begin() -> Any:
+        node = await kafka.world.coordinator("t", 1)
+        return await kafka.world.ask(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000), node)
+
+    assert kafka.call(begin).producer_epoch == 0
+    kafka.fence("t")
+    told = kafka.transactions()["t"]
+    assert (told.producer_epoch, told.state, told.partitions) == (1, "Empty", [])
+
+
+def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
+    kafka.group("known").commit({("orders", 0): 0})
+    group = kafka.group("g")
+    for wrong, text in (
+        (lambda: group.state, "no group g; the groups are: known"),
+        (lambda: group.evict("m"), "no group g"),
+        (lambda: kafka.group("known").evict("m"), "has no member m; its members are: none"),
+        (lambda: kafka.group("known").rebalance(), "has no members that could rebalance"),
+        (lambda: kafka.fence("t"), "No producer has used the transactional id t; those known are: none"),
+        (lambda: kafka.broker(1), "no broker 1; the brokers are 0"),
+        (lambda: kafka.broker(0).isolate(), "nobody to be cut off from"),
+        (lambda: kafka.broker(0).start(), "runs already"),
+        (lambda: kafka.broker(0).corrupt("orders", 0, 0), "no record orders-0 at offset 0"),
+    ):
+        with pytest.raises(LabError, match=text):
+            wrong()
+    kafka.broker(0).kill()
+    with pytest.raises(LabError, match="All brokers are down"):
+        kafka.topics()
+
+
+def test_a_killed_broker_keeps_what_it_had_written(kafka: Kafka):
+    made = kafka.produce("orders", "a", partition=0)
+    address = kafka.bootstrap
+    kafka.broker(0).kill()
+    kafka.broker(0).start()
+    assert kafka.records("orders") == made and kafka.bootstrap == address
+    kafka.broker(0).restart()
+    assert kafka.records("orders") == made
+
+
+def test_another_broker_leads_when_the_leader_is_killed(cluster: Kafka):
+    victim = next(each for each in cluster.brokers if ("orders", 0) in each.leads)
+    made = cluster.produce("orders", "a", partition=0)
+    victim.kill()
+    others = [each for each in cluster.brokers if each.node_id != victim.node_id]
+    until(cluster, lambda: any(("orders", 0) in each.leads for each in others))
+    assert not victim.is_running
+    made += cluster.produce("orders", "b", partition=0)
+    victim.start()
+    assert cluster.records("orders", 0) == made
+
+
+def test_an_isolated_follower_leaves_the_isr_and_comes_back(cluster: Kafka):
+    def isr() -> list[int]:
+        return cluster.partition("orders", 0).isr
+
+    leader = next(each for each in cluster.brokers if ("orders", 0) in each.leads)
+    follower = next(each for each in cluster.brokers if each.node_id not in (leader.node_id, cluster.controller))
+    follower.isolate(from_=leader.node_id)
+    cluster.produce("orders", "a", partition=0, acks=1)
+    until(cluster, lambda: follower.node_id not in isr())
+    follower.heal()
+    until(cluster, lambda: follower.node_id in isr())
+
+
+def test_leaders_are_elected_and_partitions_moved(cluster: Kafka):
+    cluster.topic("small", replication_factor=2)
+    before = cluster.partition("small")
+    assert len(before.replicas) == 2 and before.isr == sorted(before.replicas) and before.leader == before.replicas[0]
+    cluster.elect("small", 0, before.replicas[1])
+    assert cluster.partition("small").leader == before.replicas[1]
+    (third,) = {1, 2, 3} - set(before.replicas)
+    with pytest.raises(LabError, match="not in the ISR"):
+        cluster.elect("small", 0, third)
+    made = cluster.produce("small", "a")
+    cluster.move("small", 0, [third])
+    until(cluster, lambda: cluster.partition("small").leader == third)
+    assert cluster.records("small") == made
+    with pytest.raises(LabError, match="no broker 9"):
+        cluster.move("small", 0, [9])
+
+
+def test_a_full_disk_refuses_records_and_takes_them_again(kafka: Kafka):
+    kafka.broker(0).fill_disk()
+    with pytest.raises(KafkaError) as refused:
+        kafka.produce("orders", "a", partition=0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    kafka.broker(0).free_disk()
+    assert kafka.produce("orders", "b", partition=0)[0].offset == 0
+
+
+def test_a_corrupt_batch_is_not_served(kafka: Kafka):
+    kafka.produce("orders", "a", partition=0)
+    kafka.broker(0).corrupt("orders", 0, 0)
+    with pytest.raises((KafkaError, LabError)):
+        kafka.records("orders")
+
+
+def test_the_lab_is_used_from_a_trio_program(kafka: Kafka):
+    async def program() -> list[str]:
+        kafka.group("g").commit({("orders", 0): 0})
+        await trio.lowlevel.checkpoint()
+        return kafka.groups()
+
+    assert trio.run(program) == ["g"]

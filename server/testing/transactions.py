@@ -1,0 +1,59 @@
+"""Transactions of a lab's Kafka, and how a test fences their producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.world import TRANSACTION
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+
+if TYPE_CHECKING:
+    from ottla.server.testing.world import World
+
+TIMEOUT_MS = 60_000
+
+
+class Transaction(NamedTuple):
+    """A transactional id. `state` is Kafka's, such as Ongoing; `partitions` are those of an open transaction."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    partitions: list[tuple[str, int]]
+
+
+async def list_transactions(world: World) -> dict[str, Transaction]:
+    """Return the transactions of all coordinators by their transactional ids."""
+    found: dict[str, Transaction] = {}
+    for node in world.nodes.values():
+        if node.is_running:
+            listed = await world.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node)
+            ids = [each.transactional_id for each in listed.transaction_states]
+            answer = await world.ask(DescribeTransactionsRequest(transactional_ids=ids), node)
+            for each in answer.transaction_states:
+                partitions = sorted((topic.topic, index) for topic in each.topics for index in topic.partitions)
+                told = each.transactional_id, each.transaction_state, each.producer_id, each.producer_epoch
+                found[each.transactional_id] = Transaction(*told, partitions)
+    return dict(sorted(found.items()))
+
+
+async def fence(world: World, transactional_id: str) -> None:
+    """Take the next epoch of a transactional id, so that its producer is fenced. Raises LabError if it is unknown."""
+    known = await list_transactions(world)
+    if transactional_id not in known:
+        ids = ", ".join(known) or "none"
+        raise LabError(f"No producer has used the transactional id {transactional_id}; those known are: {ids}.")
+    node = await world.coordinator(transactional_id, TRANSACTION)
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS)
+    while True:
+        answer = await world.ask(request, node)
+        # The transaction before is still being aborted; a client tries again, too.
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            break
+        await world.pause()
+    if answer.error_code:
+        raise KafkaError(ErrorCode.of(answer.error_code))
