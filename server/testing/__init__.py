@@ -1,10 +1,13 @@
 """The lab: brokers inside a test, on disks in memory, with a clock that can be advanced. `ottla.testing` is its public face.
 
     kafka.py                the object that a test uses
+    records.py              its records, as a consumer reads them
     groups.py               its groups: members, offsets, evictions, rebalances
     transactions.py         its transactions, and how to fence a producer
     partitions.py           its partitions: leaders, ISR, moves
     brokers.py              its brokers: kill, stop, isolate, fill or break a disk
+    chaos.py                faults by a seed
+    shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`
     lab.py                  a world as other threads reach it
     world.py                a broker or a cluster from nothing; requests without a connection

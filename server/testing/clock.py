@@ -22,6 +22,9 @@ from ottla.server.testing.errors import LabError
 STEP_MIN_SHARE = 1 / 2000
 """Smallest step as a share of the advance: many short timers do not make a long advance slow."""
 
+LOOKS_MAX, LOOK_AGAIN_S = 10_000, 0.0005  # at threads that are still at work
+_pausing = trio.CapacityLimiter(1000)
+
 
 class LabClock(trio.abc.Clock):
     """Clock of a trio run, in seconds. All methods but `current_time` and `now_ms` are called in that run's thread."""
@@ -77,11 +80,27 @@ class LabClock(trio.abc.Clock):
         if not 0 <= seconds < math.inf:
             raise LabError(f"Time cannot be advanced by {seconds} seconds; it only goes forward, so give 0 or more.")
         end = self.current_time() + seconds
-        await trio.testing.wait_all_tasks_blocked()
+        await _settle()
         while (now := self.current_time()) < end:
             step = max(_next_deadline() - now, seconds * STEP_MIN_SHARE, 0.001)
             self.jump(min(step, step_max_s, end - now))
-            await trio.testing.wait_all_tasks_blocked()
+            await _settle()
+
+
+async def _settle() -> None:
+    """Wait until all tasks wait for a timer, a socket or the lab itself, and none for a thread."""
+    threads = trio.to_thread.current_default_thread_limiter()
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(LOOKS_MAX):
+        if not threads.borrowed_tokens:
+            return
+        await pause(LOOK_AGAIN_S)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def pause(seconds: float) -> None:
+    """Wait for some real time, which goes on while the lab's is frozen."""
+    await trio.to_thread.run_sync(time.sleep, seconds, limiter=_pausing)
 
 
 class _Deadlines(Protocol):

@@ -11,57 +11,42 @@ Every method may be called from any thread but the lab's, also from a test that 
 from __future__ import annotations
 
 import heapq
-import json
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ottla.server.testing.brokers import BrokerOf
+from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
+from ottla.server.testing.records import Record, read
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
 from ottla.server.testing.world import World
 from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record as EncodedRecord
-from ottla.wire.records import iter_batches
 
 if TYPE_CHECKING:
-    from ottla.replication.partition.partition import Partition
     from ottla.server.testing.loop import LabLoop
     from ottla.wire.schema import Message
 
 BY_NAME = 12  # the last version of Produce that names topics and not their ids
-READ_BYTES = 1 << 20
 TIMEOUT_MS = 30_000
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
 
-class Record(NamedTuple):
-    """A record of a topic. `timestamp` is in ms since 1970."""
+class Repeat(NamedTuple):
+    """Faults to make again: a seed, and the numbers of those to make. None: any seed, and all faults."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-    def json(self) -> Any:
-        """Parse the value as JSON. Raises LabError if it is none."""
-        try:
-            return json.loads(self.value or b"")
-        except ValueError as error:
-            place = f"{self.topic}-{self.partition} at offset {self.offset}"
-            raise LabError(f"The value of {place} is no JSON: {error}.") from None
+    seed: int | None = None
+    kept: Collection[int] | None = None
 
 
 class Clock:
@@ -103,6 +88,8 @@ class Kafka(Lab):
         super().__init__()
         self.clock = Clock(self.loop)
         self._next_partition = 0
+        self.repeat = Repeat()
+        self.chaoses: list[Chaos] = []
         self.open(self._make_world)
 
     def _make_world(self) -> World:
@@ -114,10 +101,16 @@ class Kafka(Lab):
     def __exit__(self, *failure: object) -> None:
         self.close()
 
+    def close(self) -> None:
+        """End the brokers and their faults; nothing is left of them. A second call does nothing."""
+        for each in self.chaoses:
+            each.stop()
+        super().close()
+
     def reset(self) -> None:
         """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
         self.close()
-        self._next_partition = 0
+        self._next_partition, self.chaoses = 0, []
         self.open(self._make_world)
 
     @property
@@ -229,7 +222,7 @@ class Kafka(Lab):
 
     def _records_of(self, topic: str, partition: int, read_committed: bool) -> list[Record]:
         leading = self.world.leader(topic, partition).serving().partition(topic, partition)
-        return list(_read(leading, topic, partition, read_committed))
+        return list(read(leading, topic, partition, read_committed))
 
     # ------------------------------------------------------------------ partitions, groups, transactions, brokers
 
@@ -276,6 +269,25 @@ class Kafka(Lab):
         node = self.loop.call_sync(self.world.controller)
         return None if node is None else node.node_id
 
+    def chaos(self, seed: int | None = None, faults: Sequence[str] | None = None) -> Chaos:
+        """Begin to make faults, drawn from a seed; `with kafka.chaos():` ends them, and so does the end of this Kafka.
+
+        `seed`: None for that of `pytest --ottla-seed`, or any. `faults`: their kinds, None for all. Raises LabError.
+        """
+        chosen = self.repeat.seed if seed is None else seed
+        made = Chaos(self, random.randrange(SEED_MAX) if chosen is None else chosen, faults, self.repeat.kept)
+        self.chaoses.append(made)
+        return made
+
+    @property
+    def faults(self) -> list[Happened]:
+        """Faults that `chaos` has made, in their order."""
+        return [each for chaos in self.chaoses for each in chaos.happened]
+
+    def report(self) -> str:
+        """Return what a failing test's report says of this Kafka: its faults."""
+        return "\n".join(map(str, self.chaoses))
+
     # ------------------------------------------------------------------ anything else
 
     def ask(self, request: Message, broker: int | None = None, *, version: int | None = None) -> Any:
@@ -288,30 +300,6 @@ class Kafka(Lab):
     async def _ask(self, request: Message, broker: int | None, version: int | None) -> Any:
         node = None if broker is None else self.world.node(broker)
         return await self.world.ask(request, node, version=version)
-
-
-def _read(leading: Partition, topic: str, partition: int, read_committed: bool) -> Iterable[Record]:
-    offset = leading.leading_log().log_start_offset
-    while True:
-        found = leading.read(offset, READ_BYTES, read_committed=read_committed, at_least_one_batch=True)
-        data = found.records if isinstance(found.records, bytes) else found.records.read()
-        aborted = sorted(found.aborted_transactions or (), key=attrgetter("first_offset"))
-        left_out: set[int] = set()
-        next_offset = offset
-        for header, start, end in iter_batches(data):
-            next_offset = header.next_offset
-            while aborted and aborted[0].first_offset < next_offset:
-                left_out.add(aborted.pop(0).producer_id)
-            if header.is_control:
-                left_out.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in left_out):
-                for each in decode_records(data[start:end]):
-                    if each.offset >= offset:
-                        headers = tuple((name.decode("utf-8", "replace"), value) for name, value in each.headers)
-                        yield Record(topic, partition, each.offset, each.timestamp, each.key, each.value, headers)
-        if next_offset == offset:
-            return
-        offset = next_offset
 
 
 def _check(code: int, message: str | None) -> None:

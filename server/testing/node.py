@@ -69,6 +69,11 @@ class Node:
     def is_running(self) -> bool:
         return self.broker is not None
 
+    @property
+    def is_well(self) -> bool:
+        """True if the broker runs and none of its log directories has failed."""
+        return self.broker is not None and all(each.is_online for each in self.broker.replicas.log_directories)
+
     def serving(self) -> Broker:
         """Return the broker. Raises LabError if it does not run."""
         if self.broker is None:

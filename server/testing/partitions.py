@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.world import PAUSE_S
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (
@@ -61,7 +63,7 @@ async def elect(world: World, topic: str, partition: int, leader: int) -> None:
     if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
         _check(result.error_code, result.error_message)
     while (await _leader_of(world, topic, partition)) != leader:
-        await world.pause()
+        await pause(PAUSE_S)
 
 
 async def move(world: World, topic: str, partition: int, replicas: Sequence[int]) -> None:
@@ -78,7 +80,7 @@ async def move(world: World, topic: str, partition: int, replicas: Sequence[int]
     result = answer.responses[0].partitions[0]
     _check(result.error_code, result.error_message)
     while list(_known(world, topic, partition)) != list(replicas):
-        await world.pause()
+        await pause(PAUSE_S)
 
 
 async def _leader_of(world: World, topic: str, partition: int) -> int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.world import TRANSACTION
+from ottla.server.testing.world import PAUSE_S, TRANSACTION
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
@@ -54,6 +55,6 @@ async def fence(world: World, transactional_id: str) -> None:
         # The transaction before is still being aborted; a client tries again, too.
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
-        await world.pause()
+        await pause(PAUSE_S)
     if answer.error_code:
         raise KafkaError(ErrorCode.of(answer.error_code))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import all_routes
+from ottla.server.testing.clock import pause
 from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
@@ -133,7 +133,7 @@ class World:
         for _ in range(SHOWN_LOOKS):
             if all(self._shows(node.broker, topic) for node in self.nodes.values() if node.broker is not None):
                 return
-            await self.pause()
+            await pause(PAUSE_S)
         raise LabError(
             f"Not all brokers know topic {topic} after {SHOWN_LOOKS * PAUSE_S:.0f} s; are enough of them up?"
         )
@@ -191,10 +191,6 @@ class World:
         if node_id in self._links:
             self._links[node_id].heal()
 
-    async def pause(self) -> None:
-        """Wait for a moment of real time, as the lab's may be frozen."""
-        await trio.to_thread.run_sync(time.sleep, PAUSE_S)
-
     # ------------------------------------------------------------------ requests without a connection
 
     async def ask(self, request: Message, node: Node | None = None, *, version: int | None = None) -> Any:
@@ -248,7 +244,7 @@ class World:
                     return node
             elif code not in LOADING:
                 raise KafkaError(code, found.error_message)
-            await self.pause()
+            await pause(PAUSE_S)
         raise KafkaError(code)
 
     async def _readiness_of(self, node: Node, key: str, key_type: int) -> ErrorCode:

@@ -19,30 +19,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.server.testing.brokers import BrokerOf as BrokerOf
+    from ottla.server.testing.chaos import Chaos as Chaos
     from ottla.server.testing.errors import LabError as LabError
     from ottla.server.testing.groups import Group as Group
     from ottla.server.testing.groups import GroupMember as GroupMember
     from ottla.server.testing.kafka import Clock as Clock
     from ottla.server.testing.kafka import Kafka as Kafka
-    from ottla.server.testing.kafka import Record as Record
+    from ottla.server.testing.kafka import Repeat as Repeat
     from ottla.server.testing.partitions import PartitionState as PartitionState
+    from ottla.server.testing.records import Record as Record
     from ottla.server.testing.transactions import Transaction as Transaction
 
 _NAMES = {
     "BrokerOf": "brokers",
+    "Chaos": "chaos",
     "Clock": "kafka",
     "Group": "groups",
     "GroupMember": "groups",
     "Kafka": "kafka",
     "LabError": "errors",
     "PartitionState": "partitions",
-    "Record": "kafka",
+    "Record": "records",
+    "Repeat": "kafka",
     "Transaction": "transactions",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
 
 __all__ = [
     "BrokerOf",
+    "Chaos",
     "Clock",
     "Group",
     "GroupMember",
@@ -50,6 +55,7 @@ __all__ = [
     "LabError",
     "PartitionState",
     "Record",
+    "Repeat",
     "Transaction",
 ]
 

@@ -3,25 +3,37 @@
     @pytest.mark.ottla_settings({"auto.create.topics.enable": False})    settings of the brokers of a test, a class or a module
     ottla_settings = auto.create.topics.enable=false                     the same for all tests, in pytest's ini file
 
+    pytest --ottla-seed 7      the faults of `kafka.chaos()` are those of this seed
+    pytest --ottla-shrink      a test that fails under `kafka.chaos()` is run again to find the fewest faults that fail it
+
 The brokers of a test session live in one thread of pytest's process; each process of pytest-xdist has its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 if TYPE_CHECKING:
     from ottla.testing import Kafka
 
 SETTINGS = "ottla_settings"
 CLUSTER_BROKERS = 3
+_KAFKAS = pytest.StashKey[list["Kafka"]]()
+_FAULTS = pytest.StashKey[list[Any]]()  # of a test that has failed
+_KEPT = pytest.StashKey[frozenset[int]]()  # numbers of the faults to make in a run that looks for the fewest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare what pytest's ini file may say."""
+    """Declare what pytest's ini file and command line may say."""
+    group = parser.getgroup("ottla", "Kafka inside a test")
+    group.addoption("--ottla-seed", type=int, metavar="N", help="seed of the faults that kafka.chaos() makes")
+    group.addoption(
+        "--ottla-shrink", action="store_true", help="find the fewest faults of kafka.chaos() that fail a failing test"
+    )
     parser.addini(SETTINGS, "settings of the brokers of `kafka` and `kafka_cluster`, name=value", "linelist", [])
 
 
@@ -43,10 +55,61 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 
 def _world(request: pytest.FixtureRequest, brokers: int) -> Iterator[Kafka]:
-    from ottla.testing import Kafka  # here, because most sessions of pytest use no broker
+    from ottla.testing import Kafka, Repeat  # here, because most sessions of pytest use no broker
 
+    item = request.node
     with Kafka(brokers, _settings(request)) as kafka:
+        kafka.repeat = Repeat(request.config.getoption("--ottla-seed"), item.stash.get(_KEPT, None))
+        item.stash.setdefault(_KAFKAS, []).append(kafka)
         yield kafka
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Add what the brokers tell to the report of a failing test."""
+    report = yield
+    if call.when == "call" and report.failed:
+        for told in filter(None, (kafka.report() for kafka in item.stash.get(_KAFKAS, []))):
+            report.sections.append(("Ottla", told))
+        item.stash[_FAULTS] = [each for kafka in item.stash.get(_KAFKAS, []) for each in kafka.faults]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """Look for the fewest faults after a test that failed under faults, if --ottla-shrink is given."""
+    done = yield
+    faults = item.stash.get(_FAULTS, [])
+    if faults and item.config.getoption("--ottla-shrink"):
+        from ottla.server.testing.shrinking import fewest
+
+        seed = faults[0].seed
+        kept = fewest(sorted({each.number for each in faults}), lambda numbers: _fails(item, seed, numbers))
+        reporter = item.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line("")
+            reporter.write_line(_told(item, seed, kept, faults))
+    return done
+
+
+def _fails(item: pytest.Item, seed: int, kept: Sequence[int]) -> bool:
+    """Run a test again with some faults of a seed only; return whether it fails."""
+    item.stash[_KAFKAS], item.stash[_KEPT] = [], frozenset(kept)
+    before, item.config.option.ottla_seed = item.config.option.ottla_seed, seed
+    try:
+        item._initrequest()  # type: ignore[attr-defined]  # its fixtures are made anew, as for a first run
+        # Without a next item all is torn down, also what a class, a module or the session shares.
+        return any(report.failed for report in runtestprotocol(item, nextitem=None, log=False))
+    finally:
+        item.config.option.ottla_seed = before
+        del item.stash[_KEPT]
+
+
+def _told(item: pytest.Item, seed: int, kept: Sequence[int] | None, faults: Sequence[Any]) -> str:
+    if kept is None:
+        return f"{item.nodeid} did not fail again with the same faults (seed {seed}), so nothing was left out."
+    lines = [f"{item.nodeid} fails with {len(kept)} of {len(faults)} faults (--ottla-seed {seed}):"]
+    return "\n".join(lines + [f"  {each.text} [{each.number}]" for each in faults if each.number in kept])
 
 
 def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:

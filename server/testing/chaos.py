@@ -1,0 +1,197 @@
+"""Faults by a seed: the same seed gives the same schedule.
+
+A schedule is an endless row of faults, one after the other: a pause, a fault, its duration, its end. Each is drawn from the seed
+and its own number, so that a run with only some of them has these at their times (`kept`); that is how the fewest faults
+are found that still fail a test.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import trio
+
+from ottla.server.testing.errors import LabError
+from ottla.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.server.testing.lab import Lab
+    from ottla.server.testing.world import World
+
+PAUSE_S, DURATION_S = (0.05, 0.5), (0.05, 0.4)
+ALONE = ("kill", "stop", "disconnect", "fill_disk")
+IN_CLUSTER = (*ALONE, "isolate", "cut_pair", "expire_session")
+SEED_MAX = 2**32
+
+
+class Fault(NamedTuple):
+    """A planned fault: its number in the schedule, its times in seconds, its kind, and a broker by its place."""
+
+    number: int
+    pause_s: float
+    duration_s: float
+    kind: str
+    place: int
+    """Which of the brokers, and of the others for a cut between two: any number, taken by its remainder."""
+
+
+class Happened(NamedTuple):
+    """A fault that was made: when, in seconds after the beginning, and one line of text."""
+
+    seed: int
+    number: int
+    at_s: float
+    text: str
+
+
+def schedule(seed: int, kinds: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of a seed, without end."""
+    for number in count(1):
+        chance = random.Random(f"{seed} {number}")
+        yield Fault(
+            number,
+            chance.uniform(*PAUSE_S),
+            chance.uniform(*DURATION_S),
+            chance.choice(kinds),
+            chance.randrange(1 << 16),
+        )
+
+
+class Chaos:
+    """Faults under way; a context that ends them. `happened` tells what was done."""
+
+    def __init__(self, lab: Lab, seed: int, faults: Sequence[str] | None, kept: Collection[int] | None) -> None:
+        """`faults`: their kinds, None for all that the world can have. `kept`: numbers of those to make, None for all."""
+        self.seed, self.happened = seed, list[Happened]()
+        self._lab, self._kept = lab, kept
+        possible = IN_CLUSTER if len(lab.world.nodes) > 1 else ALONE
+        self._kinds = possible if faults is None else tuple(faults)
+        if unknown := [each for each in self._kinds if each not in possible]:
+            raise LabError(f"There is no fault {unknown[0]} here; the faults are {', '.join(possible)}.")
+        if not self._kinds:
+            raise LabError(f"No fault is named; the faults are {', '.join(possible)}.")
+        self._life = trio.CancelScope()
+        self._ended = trio.Event()
+        lab.call(self._begin)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the faults, and mend what is broken; return when all brokers are up. A second call does nothing."""
+        if self._lab.loop.is_usable:
+            self._lab.call(self._end)
+
+    def __str__(self) -> str:
+        lines = [f"  {each.at_s:7.3f} s  {each.text} [{each.number}]" for each in self.happened]
+        return "\n".join([f"chaos(seed={self.seed}): {len(lines)} faults", *lines])
+
+    # ------------------------------------------------------------------ in the lab's thread
+
+    async def _begin(self) -> None:
+        self._lab.loop.nursery.start_soon(self._run)
+
+    async def _end(self) -> None:
+        self._life.cancel()
+        await self._ended.wait()
+
+    async def _run(self) -> None:
+        began = trio.current_time()
+        try:
+            with self._life:
+                for fault in schedule(self.seed, self._kinds):
+                    await trio.sleep(fault.pause_s)
+                    if self._kept is None or fault.number in self._kept:
+                        await self._make(fault, trio.current_time() - began)
+                    else:
+                        await trio.sleep(fault.duration_s)
+        finally:
+            self._ended.set()
+
+    async def _make(self, fault: Fault, at_s: float) -> None:
+        world = self._lab.world
+        ids = list(world.nodes)
+        broker = ids[fault.place % len(ids)]
+        others = [each for each in ids if each != broker]
+        other = others[fault.place // len(ids) % len(others)] if others else broker
+        begin, end, text = _FAULTS[fault.kind]
+        told = text.format(broker=broker, other=other, seconds=fault.duration_s)
+        try:
+            await begin(world, broker, other)
+        except (LabError, KafkaError) as problem:
+            told += f": not possible: {problem}"
+        self.happened.append(Happened(self.seed, fault.number, at_s, told))
+        try:
+            await trio.sleep(fault.duration_s)
+        finally:
+            # Whoever ends the faults finds all brokers well.
+            with trio.CancelScope(shield=True):
+                await end(world, broker, other)
+
+
+async def _kill(world: World, broker: int, other: int) -> None:
+    await world.kill(broker)
+
+
+async def _stop(world: World, broker: int, other: int) -> None:
+    await world.node(broker).stop()
+
+
+async def _start(world: World, broker: int, other: int) -> None:
+    if not world.node(broker).is_running:
+        await world.node(broker).start()
+
+
+async def _disconnect(world: World, broker: int, other: int) -> None:
+    for listener in world.node(broker).serving().listeners:
+        for connection in list(listener.connections):
+            connection.cancel_scope.cancel()
+
+
+async def _fill(world: World, broker: int, other: int) -> None:
+    world.node(broker).storage.space_left = 0
+
+
+async def _free(world: World, broker: int, other: int) -> None:
+    world.node(broker).storage.space_left = None
+    # A disk that was full in the wrong moment has taken the log directory offline.
+    if not world.node(broker).is_running or not world.node(broker).is_well:
+        await world.node(broker).stop()
+        await world.node(broker).start()
+
+
+async def _isolate(world: World, broker: int, other: int) -> None:
+    await world.cut(broker, None)
+
+
+async def _cut_pair(world: World, broker: int, other: int) -> None:
+    await world.cut(broker, [other])
+
+
+async def _heal(world: World, broker: int, other: int) -> None:
+    await world.heal(broker)
+
+
+async def _expire(world: World, broker: int, other: int) -> None:
+    await world.expire(broker)
+
+
+async def _nothing(world: World, broker: int, other: int) -> None:
+    pass
+
+
+_FAULTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "kill": (_kill, _start, "broker {broker} is killed, and started after {seconds:.3f} s"),
+    "stop": (_stop, _start, "broker {broker} is stopped, and started after {seconds:.3f} s"),
+    "disconnect": (_disconnect, _nothing, "all connections of broker {broker} are cut"),
+    "fill_disk": (_fill, _free, "the disk of broker {broker} is full for {seconds:.3f} s"),
+    "isolate": (_isolate, _heal, "broker {broker} is cut off from all others for {seconds:.3f} s"),
+    "cut_pair": (_cut_pair, _heal, "brokers {broker} and {other} cannot reach each other for {seconds:.3f} s"),
+    "expire_session": (_expire, _nothing, "the session of broker {broker} with the tree ends"),
+}

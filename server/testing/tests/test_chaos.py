@@ -1,0 +1,88 @@
+"""Faults by a seed: the same seed gives the same schedule, all is mended at the end, and the fewest faults are found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.testing.chaos import Chaos
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.kafka import Kafka, Repeat
+from ottla.server.testing.shrinking import fewest
+
+pytest_plugins = ["pytester"]
+
+
+def made_by(kafka: Kafka, seed: int | None, seconds: float = 5, **how: object) -> Chaos:
+    with kafka.chaos(seed, **how) as chaos:  # type: ignore[arg-type]
+        kafka.clock.advance(seconds)
+    return chaos
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_the_same_seed_makes_the_same_faults_and_all_is_well_afterwards(brokers: int):
+    with Kafka(brokers) as kafka:
+        kafka.topic("orders")
+        kafka.clock.freeze()
+        first, second = (made_by(kafka, 7) for _ in range(2))
+        kafka.clock.speed(1)
+        told = [[each.text for each in chaos.happened] for chaos in (first, second)]
+        length = min(map(len, told))
+        assert length >= 3 and told[0][:length] == told[1][:length]
+        assert [each.text for each in made_by(kafka, 8).happened][:length] != told[0][:length]
+        assert all(each.is_running for each in kafka.brokers)
+        kafka.reset()
+        kafka.topic("orders")
+        assert kafka.produce("orders", "x")[0].offset == 0
+
+
+def test_only_some_faults_of_a_seed_are_made():
+    with Kafka() as kafka:
+        whole = {each.number: each.text for each in made_by(kafka, 7).happened}
+        kafka.repeat = Repeat(7, {2, 3})
+        assert {each.number: each.text for each in made_by(kafka, None).happened} == {n: whole[n] for n in (2, 3)}
+        assert kafka.faults[-1].seed == 7 and "chaos(seed=7): 2 faults" in kafka.report()
+
+
+def test_wrong_faults_are_answered_by_a_sentence():
+    with Kafka() as kafka:
+        for wrong, text in (
+            (["isolate"], "no fault isolate here; the faults are kill, stop"),
+            ([], "No fault is named"),
+        ):
+            with pytest.raises(LabError, match=text):
+                kafka.chaos(1, wrong)
+
+
+@given(st.sets(st.integers(0, 30), max_size=12), st.integers(1, 30))
+def test_the_fewest_that_fail_are_found(needed: set[int], count: int):
+    elements = list(range(count))
+    found = fewest(elements, lambda kept: needed <= set(kept), tries_max=10_000)
+    assert found == (sorted(needed) if needed <= set(elements) else None)
+
+
+def test_a_failing_test_tells_its_faults_and_they_are_shrunk(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        """
+        def test_stops_hurt(kafka):
+            with kafka.chaos():
+                kafka.clock.advance(5)
+            assert not any("is stopped" in each.text for each in kafka.faults)
+
+        def test_is_well(kafka):
+            with kafka.chaos(faults=["disconnect"]):
+                kafka.clock.advance(1)
+        """
+    )
+    words = ("-p", "ottla.testing.plugin", "-p", "no:trio", "-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess(*words, "--ottla-seed", "7", "--ottla-shrink")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_stops_hurt fails with 1 of * faults (--ottla-seed 7):",
+            "  broker 0 is stopped, and started after *",
+            "*- Ottla -*",
+            "chaos(seed=7): * faults",
+        ]
+    )
