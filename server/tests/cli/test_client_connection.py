@@ -39,7 +39,8 @@ PATIENT_S = 60.0
 
 @contextmanager
 def peer(serve: Callable[[socket.socket], None]) -> Iterator[Address]:
-    """Somebody who serves each connection in this way, and closes it then."""
+    """Somebody who serves each connection in this way, and closes it then. Serving ends when the client has hung up."""
+    talks: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:
@@ -48,7 +49,8 @@ def peer(serve: Callable[[socket.socket], None]) -> Iterator[Address]:
                     sock, _ = listener.accept()
                 except OSError:
                     return
-                threading.Thread(target=talk, args=[sock], daemon=True).start()
+                talks.append(threading.Thread(target=talk, args=[sock], daemon=True))
+                talks[-1].start()
 
         def talk(sock: socket.socket) -> None:
             with sock, suppress(OSError):
@@ -58,7 +60,9 @@ def peer(serve: Callable[[socket.socket], None]) -> Iterator[Address]:
         thread.start()
         yield Address("127.0.0.1", listener.getsockname()[1])
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(PATIENT_S)
+    for each in (thread, *talks):
+        each.join(PATIENT_S)
+        assert not each.is_alive()
 
 
 def says(answer: bytes) -> Callable[[socket.socket], None]:
@@ -72,9 +76,11 @@ def says(answer: bytes) -> Callable[[socket.socket], None]:
 
 def waits_for_a_line(sock: socket.socket) -> None:
     got = b""
-    while b"\r\n\r\n" not in got:
-        got += sock.recv(65536)
-    sock.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+    while piece := sock.recv(65536):
+        got += piece
+        if b"\r\n\r\n" in got:
+            sock.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            return
 
 
 @pytest.mark.parametrize(
