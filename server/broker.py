@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.server.admin.telemetry.telemetry import Telemetry
     from ottla.server.api.produce.schema_ids import SchemaIds
     from ottla.server.api.share.share_partition_manager import SharePartitionManager
+    from ottla.server.api.tree_offsets import TreeOffsets
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.config.broker_config import BrokerConfig
@@ -177,6 +178,16 @@ class Broker:
     def begun_groups(self) -> GroupCoordinator | None:
         """Group coordinator; None until a client uses groups or this broker leads a `__consumer_offsets` partition."""
         return self.__dict__.get("groups")
+
+    @cached_property
+    def tree_offsets(self) -> TreeOffsets:
+        from ottla.server.api.tree_offsets import TreeOffsets
+
+        return TreeOffsets(
+            self.member.session,
+            topics=self.cluster,
+            metadata_max=lambda: self.config.groups.offset_metadata_max_bytes,
+        )
 
     @cached_property
     def producer_ids(self) -> ProducerIdManager:

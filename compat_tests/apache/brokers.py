@@ -172,8 +172,8 @@ class ApacheKafka3(ApacheKafka):
 
     def address(self, log: str) -> tuple[str, int] | None:
         """In ZooKeeper mode the listener opens before there is a controller, and requests for it are lost meanwhile."""
-        if (found := super().address(log)) is None:
-            return None
+        if (found := super().address(log)) is None or "sasl.enabled.mechanisms" in self.settings:
+            return found
         with contextlib.suppress(AssertionError, OSError), Peer(found) as peer:
             answer = peer.call("Metadata", 9, topics=[])
             return found if answer.brokers and answer.controller_id >= 0 else None

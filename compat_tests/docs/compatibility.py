@@ -6,11 +6,12 @@ are proven of `clients.py`.
 
 import json
 import re
+import textwrap
 
 from compat_tests.docs.clients import CLIENTS
 from compat_tests.docs.pages import DOCS, ROOT
 
-from ottla.server.dispatch.apis import NOT_SERVED
+from ottla.server.dispatch.apis import APIS, NOT_SERVED
 from ottla.server.dispatch.dispatch import Route, all_routes
 
 PAGE = DOCS / "compatibility.md"
@@ -54,9 +55,13 @@ HEAD = """\
 This page is made by `python -m compat_tests.docs.compatibility` from what the broker and its tests declare; a test fails when it is not
 up to date.
 
-To clients Ottla looks like one Apache Kafka {release} broker that also still understands the oldest Fetch requests. With
-`older.api.versions.enable=true` it serves ListOffsets v0, CreateTopics v0 and v1 and DeleteTopics v0, too, as Kafka 3.9 does: Burrow and
-other old tools send them. Every version of every request is [told to both and compared field by field](../compat_tests/README.md).
+To clients Ottla looks like one Apache Kafka {release} broker that also still understands the oldest Produce and Fetch requests. With
+`older.api.versions.enable=true` it serves, as Kafka 3.9 does, all versions that Kafka 4 has dropped: Burrow and other old tools send
+them.
+
+{older}
+
+Every version of every request is [told to both and compared field by field](../compat_tests/README.md).
 
 ## Clients
 
@@ -99,6 +104,13 @@ END = """
 """
 
 
+def _older() -> str:
+    told = [
+        f"{api.name} v{'0' if api.older.last == 0 else f'0-{api.older.last}'}" for api in APIS if api.older is not None
+    ]
+    return textwrap.fill(f"They are {', '.join(told[:-1])} and {told[-1]}.", 130)
+
+
 def page() -> str:
     release, theirs = kafka()
     routes = all_routes()
@@ -110,7 +122,7 @@ def page() -> str:
     missing = [f"| {key} | {NOT_SERVED[key]} | {span} |\n" for key, span in sorted(theirs.items()) if key not in routes]
     return "".join(
         [
-            HEAD.format(release=release),
+            HEAD.format(release=release, older=_older()),
             *clients,
             REQUESTS.format(release=release),
             *requests,

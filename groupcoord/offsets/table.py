@@ -39,6 +39,8 @@ from ottla.wire.schema import ZERO_UUID, Int32, Int64, String, Struct, Uuid, fie
 NO_OFFSET = -1
 DEFAULT_RETENTION_TIME_MS = -1
 LATEST_MS = 2**63 - 1
+UNKNOWN_TIME_MS = -1
+"""Commit time of clients that leave it to the broker: all but those of OffsetCommit v1."""
 
 SETTLED_AT_ONCE = 500
 """Offsets of an ended transaction. As many as one call of a shard may commit, so that what is left never grows for long."""
@@ -229,11 +231,12 @@ class Offsets:
                     OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                 )
                 if not error:
+                    told_ms = partition.commit_timestamp
                     value = OffsetCommitValue(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
                         metadata=metadata,
-                        commit_timestamp=timestamp_ms,
+                        commit_timestamp=timestamp_ms if told_ms == UNKNOWN_TIME_MS else told_ms,
                         expire_timestamp=expires_ms,
                         topic_id=topic.topic_id,
                     )
@@ -243,12 +246,7 @@ class Offsets:
         return records, OffsetCommitResponse(topics=topics)
 
     def is_too_large(self, metadata: str) -> bool:
-        """Return True if the metadata is longer than the limit, counted in UTF-16 units as Java does."""
-        length = len(metadata)
-        # A character is one or two UTF-16 units. So most texts are judged without encoding them.
-        if length > self._metadata_max or length * 2 <= self._metadata_max:
-            return length > self._metadata_max
-        return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > self._metadata_max
+        return is_longer(metadata, self._metadata_max)
 
     # ------------------------------------------------------------------ fetch
 
@@ -371,6 +369,15 @@ class Offsets:
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         return any(self._pending.may_count(group_id, topic, partition))
+
+
+def is_longer(text: str, limit: int) -> bool:
+    """Return True if the text is longer than the limit, counted in UTF-16 units as Java does."""
+    length = len(text)
+    # A character is one or two UTF-16 units. So most texts are judged without encoding them.
+    if length > limit or length * 2 <= limit:
+        return length > limit
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 
 class OffsetsSnapshot:

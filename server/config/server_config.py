@@ -85,8 +85,8 @@ class ServerConfig:
     older_api_versions_enable: bool = setting(
         False,
         internal=True,
-        doc="Whether ListOffsets v0, CreateTopics v0 and v1 and DeleteTopics v0 are served, which Kafka 4 has dropped and tools such as"
-        " Burrow still send.",
+        doc="Whether all versions of requests are served that Kafka 3.9 served and Kafka 4 has dropped, such as ListOffsets v0 and"
+        " DescribeConfigs v0, which Burrow and other old tools still send.",
     )
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
     telemetry_max_bytes: int = setting(

@@ -8,15 +8,15 @@ LITERAL = 3  # the type of patterns that name one resource
 class AclCreation(Struct):
     resource_type: int = field(Int8)
     resource_name: str = field(String)
-    resource_pattern_type: int = field(Int8, default=LITERAL)
+    resource_pattern_type: int = field(Int8, versions="1+", default=LITERAL)
     principal: str = field(String)
     host: str = field(String)
     operation: int = field(Int8)
     permission_type: int = field(Int8)
 
 
-class CreateAclsRequest(Message, key=30, versions="1-3", flexible="2+"):
-    """CreateAcls (key 30): add rules to the authorizer (KIP-140). v2 flexible; v3 resources of type USER."""
+class CreateAclsRequest(Message, key=30, versions="0-3", flexible="2+"):
+    """CreateAcls (key 30): add rules to the authorizer (KIP-140). v1 types of patterns; v2 flexible; v3 type USER."""
 
     creations: list[AclCreation] = field(Array(AclCreation))
 
@@ -26,17 +26,17 @@ class AclCreationResult(Struct):
     error_message: str | None = field(Text, nullable="0+")
 
 
-class CreateAclsResponse(Message, key=30, versions="1-3", flexible="2+"):
+class CreateAclsResponse(Message, key=30, versions="0-3", flexible="2+"):
     throttle_time_ms: int = field(Int32, default=0)
     results: list[AclCreationResult] = field(Array(AclCreationResult))
 
 
-class DescribeAclsRequest(Message, key=29, versions="1-3", flexible="2+"):
-    """DescribeAcls (key 29): return matching authorizer rules (KIP-140). v2 flexible; v3 resources of type USER."""
+class DescribeAclsRequest(Message, key=29, versions="0-3", flexible="2+"):
+    """DescribeAcls (key 29): return matching rules (KIP-140). v1 types of patterns; v2 flexible; v3 type USER."""
 
     resource_type_filter: int = field(Int8)
     resource_name_filter: str | None = field(String, nullable="0+")
-    pattern_type_filter: int = field(Int8, default=LITERAL)
+    pattern_type_filter: int = field(Int8, versions="1+", default=LITERAL)
     principal_filter: str | None = field(String, nullable="0+")
     host_filter: str | None = field(String, nullable="0+")
     operation: int = field(Int8)
@@ -53,11 +53,11 @@ class AclDescription(Struct):
 class DescribeAclsResource(Struct):
     resource_type: int = field(Int8)
     resource_name: str = field(String)
-    pattern_type: int = field(Int8, default=LITERAL)
+    pattern_type: int = field(Int8, versions="1+", default=LITERAL)
     acls: list[AclDescription] = field(Array(AclDescription))
 
 
-class DescribeAclsResponse(Message, key=29, versions="1-3", flexible="2+"):
+class DescribeAclsResponse(Message, key=29, versions="0-3", flexible="2+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
     error_message: str | None = field(Text, nullable="0+")
@@ -67,15 +67,15 @@ class DescribeAclsResponse(Message, key=29, versions="1-3", flexible="2+"):
 class DeleteAclsFilter(Struct):
     resource_type_filter: int = field(Int8)
     resource_name_filter: str | None = field(String, nullable="0+")
-    pattern_type_filter: int = field(Int8, default=LITERAL)
+    pattern_type_filter: int = field(Int8, versions="1+", default=LITERAL)
     principal_filter: str | None = field(String, nullable="0+")
     host_filter: str | None = field(String, nullable="0+")
     operation: int = field(Int8)
     permission_type: int = field(Int8)
 
 
-class DeleteAclsRequest(Message, key=31, versions="1-3", flexible="2+"):
-    """DeleteAcls (key 31): delete matching authorizer rules (KIP-140). v2 flexible; v3 resources of type USER."""
+class DeleteAclsRequest(Message, key=31, versions="0-3", flexible="2+"):
+    """DeleteAcls (key 31): delete matching rules (KIP-140). v1 types of patterns; v2 flexible; v3 type USER."""
 
     filters: list[DeleteAclsFilter] = field(Array(DeleteAclsFilter))
 
@@ -85,7 +85,7 @@ class DeleteAclsMatchingAcl(Struct):
     error_message: str | None = field(Text, nullable="0+")
     resource_type: int = field(Int8)
     resource_name: str = field(String)
-    pattern_type: int = field(Int8, default=LITERAL)
+    pattern_type: int = field(Int8, versions="1+", default=LITERAL)
     principal: str = field(String)
     host: str = field(String)
     operation: int = field(Int8)
@@ -98,6 +98,6 @@ class DeleteAclsFilterResult(Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = field(Array(DeleteAclsMatchingAcl))
 
 
-class DeleteAclsResponse(Message, key=31, versions="1-3", flexible="2+"):
+class DeleteAclsResponse(Message, key=31, versions="0-3", flexible="2+"):
     throttle_time_ms: int = field(Int32, default=0)
     filter_results: list[DeleteAclsFilterResult] = field(Array(DeleteAclsFilterResult))

@@ -8,7 +8,7 @@ class CreatableRenewers(Struct):
     principal_name: str = field(String)
 
 
-class CreateDelegationTokenRequest(Message, key=38, versions="1-3", flexible="2+"):
+class CreateDelegationTokenRequest(Message, key=38, versions="0-3", flexible="2+"):
     """CreateDelegationToken (key 38): create an owner's token (KIP-48). v2 flexible; v3 for another owner (KIP-373)."""
 
     owner_principal_type: str | None = field(String, versions="3+", nullable="3+", default="")
@@ -17,7 +17,7 @@ class CreateDelegationTokenRequest(Message, key=38, versions="1-3", flexible="2+
     max_lifetime_ms: int = field(Int64)
 
 
-class CreateDelegationTokenResponse(Message, key=38, versions="1-3", flexible="2+"):
+class CreateDelegationTokenResponse(Message, key=38, versions="0-3", flexible="2+"):
     error_code: int = field(Int16)
     principal_type: str = field(String)
     principal_name: str = field(String)
@@ -31,27 +31,27 @@ class CreateDelegationTokenResponse(Message, key=38, versions="1-3", flexible="2
     throttle_time_ms: int = field(Int32, default=0)
 
 
-class RenewDelegationTokenRequest(Message, key=39, versions="1-2", flexible="2+"):
+class RenewDelegationTokenRequest(Message, key=39, versions="0-2", flexible="2+"):
     """RenewDelegationToken (key 39): extend the lifetime of a token (KIP-48). v2 flexible."""
 
     hmac: bytes = field(Bytes)
     renew_period_ms: int = field(Int64)
 
 
-class RenewDelegationTokenResponse(Message, key=39, versions="1-2", flexible="2+"):
+class RenewDelegationTokenResponse(Message, key=39, versions="0-2", flexible="2+"):
     error_code: int = field(Int16)
     expiry_timestamp_ms: int = field(Int64)
     throttle_time_ms: int = field(Int32, default=0)
 
 
-class ExpireDelegationTokenRequest(Message, key=40, versions="1-2", flexible="2+"):
+class ExpireDelegationTokenRequest(Message, key=40, versions="0-2", flexible="2+"):
     """ExpireDelegationToken (key 40): change a token's expiry, or delete it immediately (KIP-48). v2 flexible."""
 
     hmac: bytes = field(Bytes)
     expiry_time_period_ms: int = field(Int64)
 
 
-class ExpireDelegationTokenResponse(Message, key=40, versions="1-2", flexible="2+"):
+class ExpireDelegationTokenResponse(Message, key=40, versions="0-2", flexible="2+"):
     error_code: int = field(Int16)
     expiry_timestamp_ms: int = field(Int64)
     throttle_time_ms: int = field(Int32, default=0)
@@ -62,7 +62,7 @@ class DescribeDelegationTokenOwner(Struct):
     principal_name: str = field(String)
 
 
-class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="2+"):
+class DescribeDelegationTokenRequest(Message, key=41, versions="0-3", flexible="2+"):
     """DescribeDelegationToken (key 41): describe tokens (KIP-48). v2 flexible; v3 the token's requester (KIP-373)."""
 
     owners: list[DescribeDelegationTokenOwner] | None = field(Array(DescribeDelegationTokenOwner), nullable="0+")
@@ -86,7 +86,7 @@ class DescribedDelegationToken(Struct):
     renewers: list[DescribedDelegationTokenRenewer] = field(Array(DescribedDelegationTokenRenewer))
 
 
-class DescribeDelegationTokenResponse(Message, key=41, versions="1-3", flexible="2+"):
+class DescribeDelegationTokenResponse(Message, key=41, versions="0-3", flexible="2+"):
     error_code: int = field(Int16)
     tokens: list[DescribedDelegationToken] = field(Array(DescribedDelegationToken))
     throttle_time_ms: int = field(Int32, default=0)

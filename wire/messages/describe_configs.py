@@ -9,7 +9,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = field(Array(String), nullable="0+")
 
 
-class DescribeConfigsRequest(Message, key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsRequest(Message, key=32, versions="0-4", flexible="4+"):
     """DescribeConfigs (key 32): return settings of topics (resource type 2), brokers (4), loggers (8) and others.
 
     v1 source and synonyms of each value (KIP-226)   v2 answers before throttling
@@ -31,9 +31,10 @@ class DescribeConfigsResourceResult(Struct):
     name: str = field(String)
     value: str | None = field(String, nullable="0+")
     read_only: bool = field(Bool)
+    is_default: bool = field(Bool, versions="0", default=False)  # which Kafka 3.9 never sets
     config_source: int = field(Int8, versions="1+", default=-1)
     is_sensitive: bool = field(Bool)
-    synonyms: list[DescribeConfigsSynonym] = field(Array(DescribeConfigsSynonym), versions="1+")
+    synonyms: list[DescribeConfigsSynonym] = field(Array(DescribeConfigsSynonym), versions="1+", default=[])
     config_type: int = field(Int8, versions="3+", default=0)
     documentation: str | None = field(String, versions="3+", nullable="0+", default="")
 
@@ -46,7 +47,7 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = field(Array(DescribeConfigsResourceResult))
 
 
-class DescribeConfigsResponse(Message, key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsResponse(Message, key=32, versions="0-4", flexible="4+"):
     throttle_time_ms: int = field(Int32, default=0)
     results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
 

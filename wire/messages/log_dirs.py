@@ -13,7 +13,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = field(Array(AlterReplicaLogDirTopic))
 
 
-class AlterReplicaLogDirsRequest(Message, key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Message, key=34, versions="0-2", flexible="2+"):
     """AlterReplicaLogDirs (key 34): move a broker's replicas between its log directories (KIP-113). v2 flexible."""
 
     dirs: list[AlterReplicaLogDir] = field(Array(AlterReplicaLogDir))
@@ -29,7 +29,7 @@ class AlterReplicaLogDirTopicResult(Struct):
     partitions: list[AlterReplicaLogDirPartitionResult] = field(Array(AlterReplicaLogDirPartitionResult))
 
 
-class AlterReplicaLogDirsResponse(Message, key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsResponse(Message, key=34, versions="0-2", flexible="2+"):
     throttle_time_ms: int = field(Int32)
     results: list[AlterReplicaLogDirTopicResult] = field(Array(AlterReplicaLogDirTopicResult))
 
@@ -39,7 +39,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = field(Array(Int32))
 
 
-class DescribeLogDirsRequest(Message, key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsRequest(Message, key=35, versions="0-5", flexible="2+"):
     """DescribeLogDirs (key 35): return the sizes of logs and of their volumes; null topics mean all topics.
 
     v1 answers before throttling   v2 flexible   v3 top-level error   v4 size of the volumes (KIP-827)
@@ -70,7 +70,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: bool = field(Bool, versions="5+", default=False)
 
 
-class DescribeLogDirsResponse(Message, key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsResponse(Message, key=35, versions="0-5", flexible="2+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16, versions="3+", default=0)
     results: list[DescribeLogDirsResult] = field(Array(DescribeLogDirsResult))

@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (key 23): where the records of a leader epoch end (KIP-101, KIP-279).
 
-v2 the asker's leader epoch, for fencing (KIP-320); throttle time   v3 replica id   v4 flexible
+v1 the epoch that was found   v2 the asker's leader epoch, for fencing (KIP-320); throttle time   v3 replica id
+v4 flexible
 """
 
 from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, field
@@ -17,7 +18,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
 
 
-class OffsetForLeaderEpochRequest(Message, key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Message, key=23, versions="0-4", flexible="4+"):
     replica_id: int = field(Int32, versions="3+", default=-2)
     topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
 
@@ -34,6 +35,6 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
 
 
-class OffsetForLeaderEpochResponse(Message, key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochResponse(Message, key=23, versions="0-4", flexible="4+"):
     throttle_time_ms: int = field(Int32, versions="2+", default=0)
     topics: list[OffsetForLeaderTopicResult] = field(Array(OffsetForLeaderTopicResult))

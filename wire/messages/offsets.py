@@ -7,6 +7,7 @@ class OffsetCommitRequestPartition(Struct):
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)
     committed_leader_epoch: int = field(Int32, versions="6+", default=-1)
+    commit_timestamp: int = field(Int64, versions="1", default=-1)
     committed_metadata: str | None = field(String, nullable="0+")
 
 
@@ -16,17 +17,17 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = field(Array(OffsetCommitRequestPartition))
 
 
-class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
+class OffsetCommitRequest(Message, key=8, versions="0-10", flexible="8+"):
     """OffsetCommit (key 8): store a group's committed offsets.
 
-    v2 the client may set the retention   v3 throttle time   v4 answers before throttling
-    v5 only the broker sets the retention (KIP-211)   v6 leader epoch (KIP-320)   v7 static membership (KIP-345)
+    v0 stored in ZooKeeper   v1 stored by the group's coordinator; time of the commit   v2 the client may set the retention
+    v3 throttle time   v4 answers before throttling   v5 only the broker sets the retention (KIP-211)   v6 leader epoch (KIP-320)   v7 static membership (KIP-345)
     v8 flexible   v9 consumer groups of KIP-848   v10 topic ids in place of names (KIP-848)
     """
 
     group_id: str = field(String)
     generation_id_or_member_epoch: int = field(Int32, versions="1+", default=-1)
-    member_id: str = field(String, versions="1+")
+    member_id: str = field(String, versions="1+", default="")
     group_instance_id: str | None = field(String, versions="7+", nullable="7+", default=None)
     retention_time_ms: int = field(Int64, versions="2-4", default=-1)
     topics: list[OffsetCommitRequestTopic] = field(Array(OffsetCommitRequestTopic))
@@ -43,7 +44,7 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = field(Array(OffsetCommitResponsePartition))
 
 
-class OffsetCommitResponse(Message, key=8, versions="2-10", flexible="8+"):
+class OffsetCommitResponse(Message, key=8, versions="0-10", flexible="8+"):
     throttle_time_ms: int = field(Int32, versions="3+", default=0)
     topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))
 
@@ -66,11 +67,11 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = field(Array(OffsetFetchRequestTopics), versions="8+", nullable="8+")
 
 
-class OffsetFetchRequest(Message, key=9, versions="1-10", flexible="6+"):
+class OffsetFetchRequest(Message, key=9, versions="0-10", flexible="6+"):
     """OffsetFetch (key 9): fetch groups' committed offsets.
 
-    v2 null topics mean all of them; top-level error   v3 throttle time   v4 answers before throttling
-    v5 leader epoch (KIP-320)   v6 flexible   v7 wait for open transactions (KIP-447)   v8 many groups at once (KIP-709)
+    v0 from ZooKeeper   v1 from the group's coordinator   v2 null topics mean all of them; top-level error
+    v3 throttle time   v4 answers before throttling   v5 leader epoch (KIP-320)   v6 flexible   v7 wait for open transactions (KIP-447)   v8 many groups at once (KIP-709)
     v9 consumer groups of KIP-848   v10 topic ids in place of names (KIP-848)
     """
 
@@ -115,7 +116,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = field(Int16, versions="8+", default=0)
 
 
-class OffsetFetchResponse(Message, key=9, versions="1-10", flexible="6+"):
+class OffsetFetchResponse(Message, key=9, versions="0-10", flexible="6+"):
     throttle_time_ms: int = field(Int32, versions="3+", default=0)
     topics: list[OffsetFetchResponseTopic] = field(Array(OffsetFetchResponseTopic), versions="0-7", default=[])
     error_code: int = field(Int16, versions="2-7", default=0)

@@ -161,7 +161,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = field(Int8, versions="2+", default=0)
 
 
-class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersRequest(Message, key=27, versions="0-2", flexible="1+"):
     """WriteTxnMarkers (key 27): a transaction coordinator asks partition leaders to write transaction markers.
 
     v1 flexible   v2 transaction version (KIP-1228)
@@ -185,5 +185,5 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
 
 
-class WriteTxnMarkersResponse(Message, key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersResponse(Message, key=27, versions="0-2", flexible="1+"):
     markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))

@@ -18,7 +18,12 @@ from ottla.wire.tests.message_values import messages, snake_case, versions
 
 GOLDEN = Path(__file__).parent / "golden"
 RESPONSES = {cls.__name__.removesuffix("Response"): cls for cls in messages() if cls.__name__.endswith("Response")}
-OF_OLD_CLIENTS = ("Fetch", "ListOffsets", "CreateTopics", "DeleteTopics")
+OF_OLD_CLIENTS = (
+    *("Fetch", "ListOffsets", "OffsetCommit", "OffsetFetch", "CreateTopics", "DeleteTopics", "OffsetForLeaderEpoch"),
+    *("WriteTxnMarkers", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeConfigs", "AlterReplicaLogDirs"),
+    *("DescribeLogDirs", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken"),
+    "DescribeDelegationToken",
+)
 WITH_PLUG_IN_ONLY = ("GetTelemetrySubscriptions", "PushTelemetry")
 # Not what the capture asked for, or what Kafka 4 no longer answers.
 NOT_CAPTURED = {
@@ -27,10 +32,14 @@ NOT_CAPTURED = {
     "ListOffsets": [0],
     "CreateTopics": [0, 1],
     "DeleteTopics": [0],
+    "OffsetCommit": [0, 1],
+    "OffsetFetch": [0],
+    "OffsetForLeaderEpoch": [0, 1],
+    "DescribeConfigs": [0],
     "ListGroups": [0, 1, 2, 3],
-    "DescribeLogDirs": [1, 2, 3, 4, 5],
+    "DescribeLogDirs": [0, 1, 2, 3, 4, 5],
     "AlterPartitionReassignments": [0, 1],
-    "AlterReplicaLogDirs": [1, 2],
+    "AlterReplicaLogDirs": [0, 1, 2],
     "ElectLeaders": [0, 1, 2],
     "ListPartitionReassignments": [0],
     "SaslHandshake": [0, 1],
@@ -48,15 +57,15 @@ NOT_CAPTURED = {
     "AddPartitionsToTxn": [0, 1, 2, 3, 4, 5],
     "AddOffsetsToTxn": [0, 1, 2, 3, 4],
     "EndTxn": [0, 1, 2, 3, 4, 5],
-    "WriteTxnMarkers": [1, 2],
+    "WriteTxnMarkers": [0, 1, 2],
     "TxnOffsetCommit": [0, 1, 2, 3, 4, 5, 6],
-    "DescribeAcls": [1, 2, 3],
-    "CreateAcls": [1, 2, 3],
-    "DeleteAcls": [1, 2, 3],
-    "CreateDelegationToken": [1, 2, 3],
-    "RenewDelegationToken": [1, 2],
-    "ExpireDelegationToken": [1, 2],
-    "DescribeDelegationToken": [1, 2, 3],
+    "DescribeAcls": [0, 1, 2, 3],
+    "CreateAcls": [0, 1, 2, 3],
+    "DeleteAcls": [0, 1, 2, 3],
+    "CreateDelegationToken": [0, 1, 2, 3],
+    "RenewDelegationToken": [0, 1, 2],
+    "ExpireDelegationToken": [0, 1, 2],
+    "DescribeDelegationToken": [0, 1, 2, 3],
     "DescribeClientQuotas": [0, 1],
     "AlterClientQuotas": [0, 1],
     "UpdateFeatures": [0, 1, 2],

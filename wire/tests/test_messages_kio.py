@@ -28,9 +28,20 @@ LACKING = {
     "ProduceResponse": [0, 1, 2],
     "FetchRequest": [0, 1, 2, 3],
     "FetchResponse": [0, 1, 2, 3],
-    **{f"{name}{kind}": [0] for name in ("ListOffsets", "DeleteTopics") for kind in ("Request", "Response")},
-    "CreateTopicsRequest": [0, 1],
-    "CreateTopicsResponse": [0, 1],
+    **{
+        f"{name}{kind}": versions
+        for names, versions in (
+            (("ListOffsets", "DeleteTopics", "OffsetFetch", "WriteTxnMarkers", "DescribeConfigs"), [0]),
+            (("DescribeAcls", "CreateAcls", "DeleteAcls", "AlterReplicaLogDirs", "DescribeLogDirs"), [0]),
+            (
+                ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),
+                [0],
+            ),
+            (("CreateTopics", "OffsetCommit", "OffsetForLeaderEpoch"), [0, 1]),
+        )
+        for name in names
+        for kind in ("Request", "Response")
+    },
     **{
         f"{name}{kind}": list(range(last + 1))
         for name, last in (("LeaderAndIsr", 7), ("StopReplica", 4), ("UpdateMetadata", 8), ("ControlledShutdown", 3))

@@ -107,6 +107,11 @@ def _refused_creation(
     )
 
 
+def _no_expiry(context: RequestContext[Broker]) -> int:
+    """Return the expiry of a refused change: that of Kafka 4.4, or of 3.9 in the version that only 3.9 has."""
+    return NO_TIME if context.api_version == 0 else 0
+
+
 @handles(RenewDelegationTokenRequest)
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext[Broker]
@@ -131,7 +136,7 @@ async def renew_delegation_token(
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
         expires_ms = await tokens.renew(bytes(request.hmac), context.principal, request.renew_period_ms)
     except KafkaError as error:
-        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=0)
+        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=_no_expiry(context))
     return RenewDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)
 
 
@@ -159,7 +164,7 @@ async def expire_delegation_token(
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
         expires_ms = await tokens.expire(bytes(request.hmac), context.principal, request.expiry_time_period_ms)
     except KafkaError as error:
-        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=0)
+        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=_no_expiry(context))
     return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Coroutine
+from functools import partial
 from typing import Any
 
 import trio
@@ -24,6 +25,9 @@ from ottla.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 
+TREE_VERSION = 0
+"""Version of OffsetCommit and OffsetFetch whose offsets are in the coordination tree."""
+
 
 @handles(OffsetCommitRequest)
 def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker]) -> Answer[OffsetCommitResponse]:
@@ -40,6 +44,8 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker])
     version, broker = context.api_version, context.broker
 
     def commit(denied: Collection[str]) -> Answer[OffsetCommitResponse]:
+        if version == TREE_VERSION:
+            return broker.tree_offsets.commit(request, denied)
         return groups_of(broker).offsets.offset_commit(request, api_version=version, denied=denied)
 
     names = names_of(request.topics, broker.cluster, by_id=version >= TOPIC_ID_VERSION)
@@ -61,10 +67,19 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -
     * A group that the client may not describe gets GROUP_AUTHORIZATION_FAILED. Topics that it may not describe get
       TOPIC_AUTHORIZATION_FAILED if the request names them, and are omitted if it asks for all topics.
     """
+    if context.api_version == TREE_VERSION:
+        return _from_tree(request, context)
     answer = groups_of(context.broker).offsets.offset_fetch(
         request, api_version=context.api_version, rights=rights_of(context)
     )
     return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
+
+
+def _from_tree(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
+    require(context, AclOperation.DESCRIBE, ResourceType.GROUP, request.group_id)
+    names = (topic.name for topic in request.topics or ())
+    fetch = partial(context.broker.tree_offsets.fetch, request)
+    return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, fetch)
 
 
 async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from compat_tests.apache.message_schemas import message_schemas
 
 from ottla.server.api import handlers
 from ottla.server.api.handlers.api_versions import served_api_versions
@@ -16,6 +17,7 @@ from ottla.server.dispatch.dispatch import HANDLERS, Route, all_routes
 from ottla.server.network.calls import Calls
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.classic_group import HeartbeatRequest
+from ottla.wire.schema import VersionRange
 
 NARROWED = {"LeaderAndIsr", "StopReplica", "UpdateMetadata"}
 """Served in fewer versions than are declared: brokers of a release before Kafka 3.9 are no members."""
@@ -85,7 +87,6 @@ def test_a_handler_that_cannot_be_loaded_is_told_and_tried_again(route: Route, m
 
 def test_older_versions_are_told_and_served_only_where_they_are_wanted() -> None:
     older = {api.api_key: api.older for api in APIS if api.older is not None}
-    assert {dispatch.api_name(key) for key in older} == {"ListOffsets", "CreateTopics", "DeleteTopics"}
     told, wanted = (
         {each.api_key: each.min_version for each in served_api_versions(is_in_cluster=False, has_older=has_older)}
         for has_older in (False, True)
@@ -101,3 +102,23 @@ def test_older_versions_are_told_and_served_only_where_they_are_wanted() -> None
             calls.find(key, versions.last)
         with pytest.raises(ProtocolViolation):
             all_calls.find(key, versions.first - 1)
+
+
+def test_older_versions_are_all_that_kafka_3_9_served_to_clients_and_4_4_does_not() -> None:
+    """A broker of Kafka serves the versions that its classes of messages have; 3.9 had a draft of those of share groups."""
+    apis = {f"{api.name}RequestData": api for api in APIS if not (api.between_brokers or api.name.startswith("Share"))}
+    first_in_3, first_in_4 = (
+        {name: min(map(int, each["versions"])) for name, each in message_schemas(release, [*apis]).items()}
+        for release in ("kafka_3", "kafka_4")
+    )
+    dropped = {
+        name: VersionRange(first, first_in_4[name] - 1)
+        for name, first in first_in_3.items()
+        if first < first_in_4[name]
+    }
+    assert {"ListOffsetsRequestData", "DescribeAclsRequestData"} <= dropped.keys()
+    always = {"ProduceRequestData", "FetchRequestData"}
+    assert {name: each for name, each in dropped.items() if name not in always} == {
+        name: api.older for name, api in apis.items() if api.older is not None
+    }
+    assert all(apis[name].versions.first == first_in_3[name] for name in always)
