@@ -13,6 +13,7 @@ offsets/           committed offsets
 transactions/      the transaction coordinator
 runtime/           runs shards: appends records, waits, answers, loads, unloads
 group.py           a group of any type
+causes.py          notes why members go and are refused
 records.py         records of `__consumer_offsets`
 config.py          settings of the coordinators; group_settings.py: of single groups
 topic_images.py    topics as groups see them

@@ -22,6 +22,7 @@ from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.runtime.answers import Caller, Reply
 from ottla.groupcoord.runtime.coordinator_shard import Job, Outcome, Rest, Settlement, Transaction
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import Note, note_nothing
 
 RECORDS_PER_CALL = 500
 TIMERS_PER_CALL = 100
@@ -133,19 +134,24 @@ class Effects:
         "_undos",
         "config",
         "make_uuid",
+        "note",
         "now_ms",
         "records",
         "replies",
         "settlements",
+        "source",
         "timers",
         "timestamp_ms",
         "transaction",
         "work",
     )
 
-    def __init__(self, config: GroupConfig, make_uuid: Callable[[], str]) -> None:
+    def __init__(self, config: GroupConfig, make_uuid: Callable[[], str], note: Note = note_nothing) -> None:
         self.config = config
         self.make_uuid = make_uuid
+        self.note = note
+        self.source = ""
+        """Address of the client that the call is about, as the source of happenings; empty: none is known."""
         self.timers = Timers()
         self.now_ms = 0  # for deadlines: never jumps
         self.timestamp_ms = 0  # the time of day, for what is written

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from ottla.groupcoord.effects import Effects, Steps
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import REBALANCE, cut
 from ottla.wire.messages.groups import ListedGroup
 
 logger = logging.getLogger("ottla.groupcoord")
@@ -136,10 +137,26 @@ def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> N
     """Record and log a rebalance to `epoch`. If the log refuses the call's records, undo the record of it."""
     effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
     group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
-    log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)
+    tell_rebalance(effects, group, epoch, reason)
 
 
-def log_rebalance(kind: str, group_id: str, generation: int, member_count: int, reason: str) -> None:
-    """Log a rebalance and its reason. `generation`: the new generation or, in groups with epochs, the new epoch."""
+def tell_rebalance(
+    effects: Effects, group: Group, generation: int, reason: str, *, host: str = "", after: str = ""
+) -> None:
+    """Log a rebalance, and note it as a happening.
+
+    `generation`: the new generation or, in groups with epochs, the new epoch. `host`: address of one of the members, if it
+    is known. `after`: how long the members took, as the end of a sentence.
+    """
+    count = len(group.members)
     text = "Rebalance of %s group %r: generation %d, members %d, because %s"
-    logger.info(text, kind, group_id, generation, member_count, reason)
+    logger.info(text, group.group_type, group.group_id, generation, count, reason)
+    cause = f"{group.group_type} group {cut(group.group_id)!r} rebalanced to generation {generation}"
+    cause += f" with {counted_members(count)}{after}, because {reason}"
+    source = host or effects.source
+    effects.note(REBALANCE, cause, source=source, group=group.group_id, generation=generation, members=count)
+
+
+def counted_members(count: int) -> str:
+    """Return a number of members as text: "no members", "1 member", "2 members"."""
+    return "1 member" if count == 1 else f"{count or 'no'} members"

@@ -44,6 +44,7 @@ from ottla.groupcoord.streams.service import StreamsService
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.happenings import Note, note_nothing
 from ottla.wire.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -85,6 +86,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
         wall_clock: Callable[[], int] = wall_clock_ms,
         types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
+        note: Note = note_nothing,
     ) -> None:
         """`share_ports` returns the share persister and the client for end offsets.
 
@@ -95,7 +97,7 @@ class GroupCoordinator(Coordinator[GroupRuntime]):
 
         def make() -> Shard:
             uuids = make_uuid or random_uuid
-            return Shard(known.types, config, images, settings_of, make_uuid=uuids)
+            return Shard(known.types, config, images, settings_of, make_uuid=uuids, note=note)
 
         self._config = config
         self._topics = topics

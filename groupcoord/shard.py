@@ -36,6 +36,7 @@ from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.coordinator_shard import Outcome, Rest, Settlement
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import Note, note_nothing
 from ottla.wire.messages.groups import ListedGroup
 
 Adopter = TypeVar("Adopter", Handler, Read)
@@ -52,8 +53,9 @@ class Shard:
         settings_of: GroupSettingsSource,
         *,
         make_uuid: Callable[[], str],
+        note: Note = note_nothing,
     ) -> None:
-        self._effects = Effects(config, make_uuid)
+        self._effects = Effects(config, make_uuid, note)
         self._groups: dict[str, Group] = {}
         self._managers: list[MetadataManager] = []
         self._requests: dict[type, Handler] = {}
@@ -95,6 +97,7 @@ class Shard:
         The returned outcome holds the reply, or a settlement that makes it. A later call answers a parked request.
         """
         self._begin(now_ms, timestamp_ms)
+        self._effects.source = caller.client_host.removeprefix("/")
         handler = self._adopter(self._adopted, request) or self._requests.get(type(request))
         assert handler is not None, f"nobody takes {type(request).__name__}"
         handler(request, caller)
@@ -173,6 +176,7 @@ class Shard:
     def _begin(self, now_ms: int, timestamp_ms: int) -> None:
         self._effects.now_ms = now_ms
         self._effects.timestamp_ms = timestamp_ms
+        self._effects.source = ""
 
     # ------------------------------------------------------------------ loading and unloading
 

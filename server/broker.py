@@ -18,6 +18,7 @@ from ottla.replication.cluster.metadata_cache import (
     BrokerRegistration,
     MetadataCache,
 )
+from ottla.replication.cluster.metadata_changes import note_changes
 from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.replication.fetcher.throttle import ReplicationThrottles
@@ -37,6 +38,7 @@ from ottla.server.network.readiness import Readiness
 from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.serving_state import ServingState
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.happenings import Happenings
 
 if TYPE_CHECKING:
     import socket
@@ -88,12 +90,14 @@ class Broker:
         self._early: list[LatePart] = []
         self._workers_lock: DirectoryLock | None = None
         self.environment = environment or Environment()
+        self.happenings = Happenings(self.environment.clock_ms)
         self.authorizer = self._authorizer(config)
         self.tokens = self._tokens(config)
         self.readiness = readiness
         self.configs = ConfigRepository(config)
         self.tls = self._tls(config)
         self.cluster = MetadataCache(controller_id=config.node_id)
+        self.cluster.on_replaced = partial(note_changes, self.happenings.note, self.cluster)
         self.listeners: list[Listener] = []
         self.serving_state = ServingState()
         self.http_address: tuple[str, int] | None = None
@@ -114,6 +118,7 @@ class Broker:
             clock_ms=self.environment.clock_ms,
             run_in_thread=self.environment.run_in_thread,
             log_dirs_throttle=self.throttles.log_dirs,
+            note=self.happenings.note,
         )
         self._cordon(config)
         self.planner = TopicPlanner(
@@ -267,7 +272,7 @@ class Broker:
     def _failed_logins(self) -> FailedLogins:
         from ottla.server.security.sasl_listener import FailedLogins
 
-        return FailedLogins()
+        return FailedLogins(note=self.happenings.note)
 
     @cached_property
     def _unauthenticated_peers(self) -> UnauthenticatedPeers:

@@ -57,6 +57,7 @@ def make_groups(broker: BrokerParts) -> GroupCoordinator:
         lambda: (ShareCoordinators(broker), LeadersEndOffsets(broker)),
         types=types,
         run_in_thread=broker.environment.run_in_thread,
+        note=broker.happenings.note,
     )
 
 
@@ -71,6 +72,7 @@ def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
         transaction_version=lambda: broker.transaction_version,
         offsets_partition=lambda group_id: (GROUP_METADATA_TOPIC, broker.groups.partition_for(group_id)),
         tell=Reminders(FENCED_TOLD_MAX).tell,
+        note=broker.happenings.note,
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.network.deadlines import Deadlines
     from ottla.server.network.readiness import Readiness
     from ottla.server.security.quotas.client_quotas import ClientQuotas
+    from ottla.wire.happenings import Happenings
 
 
 class BrokerParts(Protocol):
@@ -117,6 +118,10 @@ class BrokerParts(Protocol):
     @property
     def deadlines(self) -> Deadlines:
         """Timers of waiting requests."""
+
+    @property
+    def happenings(self) -> Happenings:
+        """Happenings out of the ordinary at this broker, with their causes."""
 
     @property
     def environment(self) -> Environment:

@@ -200,6 +200,7 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
             sasl,
             encryption,
             broker.environment.accept,
+            broker.happenings.note,
         )
         broker.listeners.append(listener)
         nursery.start_soon(_run, listener, sasl)
@@ -226,7 +227,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
     from ottla.server.network.tls_handshakes import Handshakes  # here, because many brokers do without
 
     # One for all: the limits of an address hold for all listeners together.
-    handshakes = Handshakes()
+    handshakes = Handshakes(note=broker.happenings.note)
     return {each.name: Encryption(handshakes, each) for each in broker.tls}
 
 

@@ -23,5 +23,6 @@ limits.py              limits of counts in foreign bytes
 text.py                text decoded as by Java
 foreign_json.py        JSON of strangers, within limits
 settings.py            the language in which settings are declared
+happenings.py          what a broker did out of the ordinary, with its causes
 time_slice.py          slices of long work
 """

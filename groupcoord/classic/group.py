@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Self
 
 from ottla.groupcoord.classic.members import (
+    GROUP_METADATA_BYTES_MAX,
     NO_LEADER,
     GroupMetadataKey,
     GroupMetadataRecord,
@@ -26,7 +27,12 @@ from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import LastRebalance
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.wire.errors import ErrorCode, ProtocolViolation
-from ottla.wire.messages.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from ottla.wire.messages.classic_group import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.groups import DescribedGroup, ListedGroup
 
@@ -125,6 +131,11 @@ class ClassicState:
         # same name.
         ids = [*self.members.by_id, *self.members.pending_join]
         yield from in_pieces(ids, lambda member_id: self._cancel(SESSION, member_id))
+
+    def waited_ms(self) -> int:
+        """Return the time in ms since the last rebalance began, by the wall clock."""
+        assert self.last_rebalance is not None
+        return max(self._effects.timestamp_ms - self.last_rebalance.timestamp_ms, 0)
 
     # ------------------------------------------------------------------ what the members read
 
@@ -235,6 +246,24 @@ class ClassicState:
             if static_member_id != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def check_sync(self, request: SyncGroupRequest) -> ErrorCode:
+        """Return the error of a SyncGroup request, or NONE."""
+        error = self.check_member(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        # Clients before version 5 name neither, which contradicts nothing.
+        for asked, ours in (
+            (request.protocol_type, self.members.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if asked is not None and ours is not None and asked != ours:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if sum(len(each.assignment) for each in request.assignments) > GROUP_METADATA_BYTES_MAX:
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # what the log's refusal of such a record would become
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         # Only members with epochs say who they are when they fetch offsets.

@@ -169,6 +169,17 @@ class Member:
         )
 
 
+class Replaced(NamedTuple):
+    """State of a static member before a client took its place, restored if the log refuses the new record."""
+
+    member_id: str
+    leader_id: str | None
+    """Leader of the group before the member was replaced."""
+    protocols: Protocols
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+
+
 class Members:
     """Members of one group by id and by instance id, with the counts on which the group decides about joins."""
 
@@ -313,10 +324,14 @@ class Members:
         size = len(self.by_id)
         return any(self._speakers.get(name, 0) == size for name in names)
 
+    def common_protocols(self) -> set[str]:
+        """Return the names of the protocols that all members support."""
+        size = len(self.by_id)
+        return {name for name, count in self._speakers.items() if count == size}
+
     def select_protocol(self) -> Generator[None, None, str]:
         """Return the protocol with most votes among those that all support; on a tie the first in Kafka's hash map."""
-        size = len(self.by_id)
-        candidates = {name for name, count in self._speakers.items() if count == size}
+        candidates = self.common_protocols()
         if len(candidates) == 1:
             return next(iter(candidates))
         votes: dict[str, int] = {}

@@ -37,8 +37,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
+from ottla.groupcoord.causes import address_of, note_left, note_refused, note_removed, said
+from ottla.groupcoord.classic import causes
 from ottla.groupcoord.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -56,18 +57,19 @@ from ottla.groupcoord.classic.group import (
     synced,
 )
 from ottla.groupcoord.classic.members import (
-    GROUP_METADATA_BYTES_MAX,
     NO_LEADER,
     UNKNOWN_MEMBER_ID,
     Member,
     Protocols,
+    Replaced,
     is_storable,
 )
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
-from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
+from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, tell_rebalance
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.runtime.coordinator_shard import Settlement
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import in_seconds
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -86,17 +88,6 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 PENDING_MEMBERS_MAX = 10_000
 """Limit on the handed-out member ids that a group keeps; no real group comes near it."""
-
-
-class _Replaced(NamedTuple):
-    """State of a static member before a client took its place, restored if the log refuses the new record."""
-
-    member_id: str
-    leader_id: str | None
-    """Leader of the group before the member was replaced."""
-    protocols: Protocols
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
 
 
 class ClassicGroup(ClassicState):
@@ -126,10 +117,14 @@ class ClassicGroup(ClassicState):
             # come back.
             self._drop(request.member_id)
             self._maybe_complete_join()
+            self._note_refused(request.member_id, caller, ErrorCode.GROUP_MAX_SIZE_REACHED, causes.FULL)
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not is_storable(request):
             self._refuse_join(caller, request.member_id, ErrorCode.INVALID_REQUEST)
         elif not self.supports(request.protocol_type, protocols):
+            is_first = self.state is EMPTY
+            why = causes.disagreement(self.members, request.protocol_type, protocols, is_first=is_first)
+            self._note_refused(request.member_id, caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
             self._refuse_join(caller, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif not self.members.can_keep(protocols):
             self._refuse_join(caller, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -177,6 +172,8 @@ class ClassicGroup(ClassicState):
             return
         error = self.check_member(member_id, request.group_instance_id)
         if error:
+            why = causes.why_no_member(self.members, request.group_instance_id, error)
+            self._note_refused(member_id, caller, error, why)
             self._refuse_join(caller, member_id, error)
             return
         member = self.members.by_id[member_id]
@@ -189,7 +186,8 @@ class ClassicGroup(ClassicState):
             # The new metadata comes first, because the join may be completed at once and then makes use of it.
             self.members.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
             self._park_join(member, caller)
-            self._rebalance_or_complete_join(f"member {member_id!r} joins again in {self.state.value}")
+            reason = f"member {member_id!r} joins again in {self.state.value}{said(request.reason)}"
+            self._rebalance_or_complete_join(reason)
 
     def _add_member(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, member_id: str) -> None:
         member = Member(
@@ -228,6 +226,9 @@ class ClassicGroup(ClassicState):
     def _refuse_join(self, caller: Caller, member_id: str, error: ErrorCode) -> None:
         self._effects.reply(caller, refused_join(member_id, error, caller.api_version))
 
+    def _note_refused(self, member_id: str, caller: Caller, error: ErrorCode, because: str) -> None:
+        note_refused(self._effects, self.group_id, member_id, caller, error, because)
+
     # ------------------------------------------------------------------ a static member comes back
 
     def _replace_static(
@@ -235,7 +236,7 @@ class ClassicGroup(ClassicState):
     ) -> None:
         """Replace a static member: fence the client that had its instance id, and rebalance if needed."""
         assert member.group_instance_id is not None
-        before = _Replaced(
+        before = Replaced(
             member.member_id,
             self.members.leader_id,
             member.protocols,
@@ -243,6 +244,8 @@ class ClassicGroup(ClassicState):
             member.session_timeout_ms,
         )
         # The instance id belongs to the newcomer now. A client that still waits under the old member id hears so.
+        why = causes.taken_over(member, caller, new_member_id)
+        note_refused(self._effects, self.group_id, before.member_id, member, ErrorCode.FENCED_INSTANCE_ID, why)
         self._dismiss(member, before.member_id, ErrorCode.FENCED_INSTANCE_ID)
         self._cancel(SESSION, before.member_id)
         # What the member had, its assignment and the lead of the group included, goes to the new id.
@@ -251,7 +254,7 @@ class ClassicGroup(ClassicState):
         self.members.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self._effects.carry_on(self._go_on_as(member, caller, before))
 
-    def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
+    def _go_on_as(self, member: Member, caller: Caller, before: Replaced) -> Steps:
         """Answer a returning static member's join with its assignment, or park the join until a rebalance completes."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
@@ -264,7 +267,7 @@ class ClassicGroup(ClassicState):
         else:
             self.prepare_rebalance(f"static member {member.member_id!r} replaces {before.member_id!r}")
 
-    def _settle_replacement(self, member: Member, caller: Caller, before: _Replaced, error: ErrorCode) -> None:
+    def _settle_replacement(self, member: Member, caller: Caller, before: Replaced, error: ErrorCode) -> None:
         """Answer a static member that replaced another in a Stable group. On `error`, restore the former member."""
         if error:
             assert member.group_instance_id is not None
@@ -353,7 +356,7 @@ class ClassicGroup(ClassicState):
         # Who stays. The partitions of a dynamic member that is not back would remain unread. A static one may just be
         # restarting.
         lost = [member.member_id for member in self.members.not_rejoined() if not member.is_static]
-        yield from in_pieces(lost, self._drop)
+        yield from in_pieces(lost, partial(self._drop_because, causes.not_back(self.waited_ms())))
         self._lost_count += len(lost)
         # Who leads. Without a leader that has joined, nobody would make the assignment.
         if not self.members.elect_joined_leader() and self.members:
@@ -387,7 +390,10 @@ class ClassicGroup(ClassicState):
 
     def _log_rebalance(self) -> None:
         reason = self._reason + (f"; {self._lost_count} did not join again" if self._lost_count else "")
-        log_rebalance("classic", self.group_id, self.generation_id, len(self.members), reason)
+        host = next((address_of(each.client_host) for each in self.members), "")
+        waited_ms = self.waited_ms()
+        after = f" after {in_seconds(waited_ms)}" if waited_ms else ""
+        tell_rebalance(self._effects, self, self.generation_id, reason, host=host, after=after)
 
     def _become_empty(self) -> None:
         self.protocol_name = None
@@ -404,14 +410,15 @@ class ClassicGroup(ClassicState):
             self._effects.carry_on(self._drop_silent(list(self.members.pending_sync)))
 
     def _drop_silent(self, silent: list[str]) -> Steps:
-        yield from in_pieces(silent, self._drop)
+        why = causes.no_sync(self.members.rebalance_timeout_ms)
+        yield from in_pieces(silent, partial(self._drop_because, why))
         self.prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
 
     # ------------------------------------------------------------------ sync
 
     def sync(self, request: SyncGroupRequest, caller: Caller) -> None:
         """Answer a SyncGroup request, or park the caller until the leader's assignment is written."""
-        error = self._check_sync(request)
+        error = self.check_sync(request)
         if error:
             self._effects.reply(caller, refused_sync(error))
             return
@@ -440,23 +447,6 @@ class ClassicGroup(ClassicState):
         """Append the group's record and let `settle` follow. `assignments`, if given, replace the members' own ones."""
         record = yield from self.written(assignments)
         self._effects.append(record, settle)
-
-    def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
-        error = self.check_member(request.member_id, request.group_instance_id)
-        if error:
-            return error
-        if request.generation_id != self.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        # Clients before version 5 name neither, which contradicts nothing.
-        for asked, ours in (
-            (request.protocol_type, self.members.protocol_type),
-            (request.protocol_name, self.protocol_name),
-        ):
-            if asked is not None and ours is not None and asked != ours:
-                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if sum(len(each.assignment) for each in request.assignments) > GROUP_METADATA_BYTES_MAX:
-            return ErrorCode.UNKNOWN_SERVER_ERROR  # what the log's refusal of such a record would become
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
         """Send the leader's written assignment to the members; begin another rebalance if the log refused it."""
@@ -519,7 +509,7 @@ class ClassicGroup(ClassicState):
                 self._refresh_session(member)
             return
         # This also forgets a handed-out member id that nobody has come back with.
-        self._drop(member_id)
+        self._drop_because(causes.session_ended(member, NEW_MEMBER_JOIN_TIMEOUT_MS), member_id)
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
 
     def abandon(self, caller: Caller) -> None:
@@ -530,7 +520,7 @@ class ClassicGroup(ClassicState):
         member = self.members.by_id.get(caller.parked_member_id)
         # A later join of the same member may be parked by now, in place of this caller's.
         if member is not None and member.awaiting_join is caller and member.is_new:
-            self._drop(member.member_id)
+            self._drop_because(causes.LEFT_WHILE_WAITING, member.member_id)
             self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
 
     def leave(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
@@ -555,6 +545,8 @@ class ClassicGroup(ClassicState):
         if member_id not in self.members.pending_join:
             error = self.check_member(member_id, group_instance_id)
         if not error:
+            client = self.members.by_id.get(member_id)
+            note_left(self._effects, self.group_id, member_id, client, identity.reason)
             self._drop(member_id)
         return MemberResponse(
             member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
@@ -566,6 +558,10 @@ class ClassicGroup(ClassicState):
             self.prepare_rebalance(reason)
         else:
             self._maybe_complete_join()
+
+    def _drop_because(self, because: str, member_id: str) -> None:
+        note_removed(self._effects, self.group_id, member_id, self.members.by_id.get(member_id), because)
+        self._drop(member_id)
 
     def _drop(self, member_id: str) -> None:
         """Remove a member or a pending member, and answer its parked callers."""

@@ -22,7 +22,9 @@ group becomes a classic one (`migration.py`), if group.consumer.migration.policy
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from ottla.groupcoord.causes import note_left, note_removed, was_silent
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.member import UNREVOKED_PARTITIONS, Member
@@ -37,6 +39,7 @@ from ottla.groupcoord.group import (
     IS_NEW,
     OTHER_ASSIGNOR,
     READS_OTHER_TOPICS,
+    WAS_SILENT,
     member_reason,
 )
 from ottla.groupcoord.manager import ShardContext
@@ -335,10 +338,23 @@ class Leaving:
         """Remove members from a group. If only classic members remain, it becomes a classic group if policy allows."""
         if not members:
             return
+        self._effects.carry_on(in_pieces(members, partial(self._note_end, group, reason)))
         if self._migration.may_downgrade(group, members):
             self._effects.carry_on(self._migration.downgrade(group, members, must_rebalance=True))
         else:
             self._effects.carry_on(self._remove(group, members, reason))
+
+    def _note_end(self, group: ConsumerGroup, reason: str, member: Member) -> None:
+        if reason == HAS_LEFT:
+            note_left(self._effects, group.group_id, member.member_id, member.words)
+            return
+        because = f"it {reason}"
+        if reason == WAS_SILENT:
+            is_classic, settings = member.uses_classic_protocol, group.settings
+            because = was_silent(
+                member.classic_session_timeout_ms if is_classic else settings.consumer_session_timeout_ms
+            )
+        note_removed(self._effects, group.group_id, member.member_id, member.words, because)
 
     def _remove(self, group: ConsumerGroup, members: Sequence[Member], reason: str) -> Steps:
         group_id = group.group_id

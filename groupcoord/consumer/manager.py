@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from ottla.groupcoord.causes import note_refused
 from ottla.groupcoord.classic.group import refused_join
 from ottla.groupcoord.classic.manager import join_new_group
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
@@ -142,9 +143,13 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         try:
             response = self._carry_out(request, caller)
         except KafkaError as error:
-            self._effects.reply(caller, refused_heartbeat(error.code, error.message))
+            self._refuse(request, caller, error)
             return
         self._effects.answer(caller, response, refused_heartbeat)
+
+    def _refuse(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, error: KafkaError) -> None:
+        note_refused(self._effects, request.group_id, request.member_id, caller, error.code, error.message)
+        self._effects.reply(caller, refused_heartbeat(error.code, error.message))
 
     def _carry_out(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerGroupHeartbeatResponse:
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
@@ -196,7 +201,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
             yield from self._migration.upgrade(known, members, group)
             response = self._heartbeats.carry_out(group, find_member(group, request), request, caller)
         except KafkaError as error:
-            self._effects.reply(caller, refused_heartbeat(error.code, error.message))
+            self._refuse(request, caller, error)
             return
         self._effects.answer(caller, response, refused_heartbeat)
 

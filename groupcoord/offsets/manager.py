@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from ottla.groupcoord.causes import note_commit_refused
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.effects import (
     GROUPS_PER_SCAN,
@@ -20,7 +21,7 @@ from ottla.groupcoord.effects import (
     Steps,
     TimerKey,
 )
-from ottla.groupcoord.group import Group, PartitionCheck
+from ottla.groupcoord.group import Group, PartitionCheck, counted_members
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.offsets.pending import CommittedOffset, Place
 from ottla.groupcoord.offsets.table import (
@@ -35,6 +36,7 @@ from ottla.groupcoord.offsets.table import (
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Transaction
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import cut
 from ottla.wire.messages.groups import DeletableGroupResult
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -201,11 +203,29 @@ class OffsetMetadataManager(MetadataManager):
 
     def _commit_if(self, error: ErrorCode, request: OffsetCommitRequest, caller: Caller) -> None:
         if error:
+            why = self._why_refused(request, error)
+            is_known = request.group_id in self._groups
+            note_commit_refused(self._effects, request.group_id, request.member_id, error, why, is_known=is_known)
             self._effects.reply(caller, refused_commit(request, error))
             return
         records, response = self._offsets.commit(request, self._effects.timestamp_ms)
         self._append_all(records)
         self._effects.answer(caller, response, lambda error: refused_commit(request, error))
+
+    def _why_refused(self, request: OffsetCommitRequest, error: ErrorCode) -> str:
+        """Return why a commit is refused, as the end of a sentence."""
+        group, named = self._groups.get(request.group_id), request.generation_id_or_member_epoch
+        if group is None:
+            return f"it names generation {named}, and this coordinator knows no such group"
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
+            who = "its member is not in the group any more" if request.member_id else "it names no member"
+            return f"{who}, and the group has {counted_members(len(group.members))}"
+        if error is ErrorCode.FENCED_INSTANCE_ID:
+            return f"its group.instance.id {cut(request.group_instance_id or '')!r} belongs to another member now"
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            return "the group rebalances, and the member does not know its partitions yet"
+        current = getattr(group, "generation_id", None) or getattr(group, "group_epoch", named)
+        return f"it names generation {named} where the group is at {current}"
 
     def _check_commit(
         self, request: OffsetCommitRequest, api_version: int, *, is_transactional: bool = False

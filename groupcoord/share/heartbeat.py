@@ -24,12 +24,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from ottla.groupcoord.causes import note_left, note_removed, was_silent
 from ottla.groupcoord.effects import Effects, Steps
 from ottla.groupcoord.group import (
     HAS_LEFT,
     IS_NEW,
     READS_OTHER_TOPICS,
     TOPICS_HAVE_CHANGED,
+    WAS_SILENT,
     member_reason,
     note_rebalance,
 )
@@ -145,6 +147,11 @@ class Heartbeats:
     def remove_member(self, group: ShareGroup, member_id: str, reason: str) -> None:
         """Remove a member. Other members get its partitions in their next heartbeats."""
         group_id = group.group_id
+        if reason == HAS_LEFT:
+            note_left(self._effects, group_id, member_id, group.members[member_id])
+        else:
+            because = was_silent(group.settings.share_session_timeout_ms) if reason == WAS_SILENT else f"it {reason}"
+            note_removed(self._effects, group_id, member_id, group.members[member_id], because)
         is_last = len(group.members) == 1
         self._effects.work += len(group.subscriptions)
         group.put(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)

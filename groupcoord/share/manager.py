@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ottla.groupcoord.causes import note_refused
 from ottla.groupcoord.effects import RECORDS_PER_CALL, TEXT_LENGTH_MAX, TimerKey
 from ottla.groupcoord.group import WAS_SILENT
 from ottla.groupcoord.manager import GroupType, Handler, ShardContext
@@ -131,6 +132,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup]):
                 group = self._found(request.group_id, or_new=True)
                 answer = self._heartbeats.heartbeat(group, request, caller)
         except KafkaError as refusal:
+            note_refused(self._effects, request.group_id, request.member_id, caller, refusal.code, refusal.message)
             answer = HeartbeatResult(refused_heartbeat(refusal.code, refusal.message))
         self._effects.answer(caller, answer, lambda error: HeartbeatResult(refused_heartbeat(error, error.message)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ottla.groupcoord.causes import note_left, note_refused, note_removed, was_silent
 from ottla.groupcoord.effects import Steps, TimerKey
 from ottla.groupcoord.group import HAS_LEFT, WAS_SILENT, Group, member_reason, note_rebalance
 from ottla.groupcoord.manager import GroupType, ShardContext
@@ -112,6 +113,7 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
             else:
                 answered = self._stay(request, caller)
         except KafkaError as error:
+            note_refused(self._effects, request.group_id, request.member_id, caller, error.code, error.message)
             self._effects.reply(caller, HeartbeatResult(refused_heartbeat(error.code, error.message), [], ()))
             return
         self._effects.answer(caller, answered, lambda error: HeartbeatResult(refused_heartbeat(error), [], ()))
@@ -165,6 +167,11 @@ class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
         return HeartbeatResult(left_response(request), [], ())
 
     def _fence(self, group: StreamsGroup, member: Member, reason: str = WAS_SILENT) -> None:
+        if reason == HAS_LEFT:
+            note_left(self._effects, group.group_id, member.member_id, member)
+        else:
+            because = was_silent(group.settings.streams_session_timeout_ms) if reason == WAS_SILENT else f"it {reason}"
+            note_removed(self._effects, group.group_id, member.member_id, member, because)
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
         self._effects.undo_if_refused(lambda: self._effects.carry_on(group.start_sessions()))

@@ -16,6 +16,7 @@ from ottla.groupcoord.service import GROUP_TYPES, GroupTypes
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import Happenings
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -91,6 +92,7 @@ class Conversation:
         self.jobs: list[Job] = []
         self.holds_jobs = False
         self._uuids = 0
+        self.happenings = Happenings(lambda: START_MS + self.now_ms)
         self.shard = self._new_shard()
         self._carry_out(self.shard.loaded(**self.times()))
 
@@ -105,7 +107,12 @@ class Conversation:
             return f"uuid{self._uuids}"
 
         return self.shard_class(
-            self.kinds, self.config, self.images, lambda group_id: self.settings, make_uuid=make_uuid
+            self.kinds,
+            self.config,
+            self.images,
+            lambda group_id: self.settings,
+            make_uuid=make_uuid,
+            note=self.happenings.note,
         )
 
     def _whole(self, outcome: Outcome) -> Outcome:
@@ -198,6 +205,7 @@ class Conversation:
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         client_id: str = "client",
+        reason: str | None = None,
     ) -> Asked:
         offered = {"range": subscription("topic")} if protocols is None else protocols
         request = JoinGroupRequest(
@@ -207,6 +215,7 @@ class Conversation:
             member_id=member_id,
             group_instance_id=instance,
             protocol_type=protocol_type,
+            reason=reason,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in offered.items()],
         )
         return self.ask(request, version, client_id)
@@ -246,8 +255,10 @@ class Conversation:
         given = {"group_id": GROUP, "generation_id": response.generation_id, "member_id": response.member_id}
         return self.shard.read(HeartbeatRequest(**(given | details)), now_ms=self.now_ms)
 
-    def leave(self, *identities: tuple[str, str | None], group: str = GROUP) -> Asked:
-        members = [MemberIdentity(member_id=each, group_instance_id=instance) for each, instance in identities]
+    def leave(self, *identities: tuple[str, str | None], group: str = GROUP, reason: str | None = None) -> Asked:
+        members = [
+            MemberIdentity(member_id=each, group_instance_id=instance, reason=reason) for each, instance in identities
+        ]
         return self.ask(LeaveGroupRequest(group_id=group, members=members), 5)
 
     def commit(

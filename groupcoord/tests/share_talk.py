@@ -49,7 +49,9 @@ class ShareTalk(Conversation):
         self.asked: list[Any] = []
 
     def _new_shard(self) -> Shard:
-        return self.shard_class(self.kinds, self.config, self.images, self._settings_of, make_uuid=str)
+        return self.shard_class(
+            self.kinds, self.config, self.images, self._settings_of, make_uuid=str, note=self.happenings.note
+        )
 
     def _settings_of(self, group_id: str) -> GroupSettings:
         return settings_in_force(self.own_settings.get(group_id, {}), self.settings)

@@ -26,6 +26,7 @@ from ottla.groupcoord.transactions.shard import (
 )
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import Happenings
 
 ID = "tx"
 START_MS = 1_700_000_000_000
@@ -57,6 +58,7 @@ class Transactions:
         self.uncommitted: list[tuple[TransactionRecord, Outcome[TransactionRecord]]] = []
         self.has_producer_ids = True
         self._last_producer_id = FIRST_PRODUCER_ID - 1
+        self.happenings = Happenings(lambda: START_MS + self.now_ms)
         self.shard = self._new_shard()
 
     def _new_shard(self) -> TransactionShard:
@@ -65,6 +67,7 @@ class Transactions:
             take_producer_id=self._take_producer_id,
             transaction_version=lambda: self.transaction_version,
             tell=lambda name, log, text, *arguments: log(text, *arguments),
+            note=self.happenings.note,
         )
         for key, value in self.log:
             record = decode_record(key, value)

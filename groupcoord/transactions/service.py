@@ -34,6 +34,7 @@ from ottla.groupcoord.transactions.shard import (
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId, verify
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.happenings import Note, note_nothing
 from ottla.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -124,6 +125,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
         transaction_version: Callable[[], int],
         offsets_partition: Callable[[str], TopicPartition],
         tell: Tell,
+        note: Note = note_nothing,
         wall_clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """`transaction_version` returns the cluster's level of this feature.
@@ -144,6 +146,7 @@ class TransactionCoordinator(Coordinator[Runtime[TransactionShard]]):
                 take_producer_id=self._take_producer_id,
                 transaction_version=transaction_version,
                 tell=tell,
+                note=note,
             ),
             encode=encode_records,
             decode=decode_record,

@@ -34,7 +34,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from functools import partial
 from typing import NamedTuple
 
 from ottla.groupcoord.config import TransactionConfig
@@ -65,6 +64,7 @@ from ottla.groupcoord.transactions.transitions import (
     may_go_on,
 )
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import PRODUCER_FENCED, TRANSACTION_ABORTED, Note, cut, note_nothing
 
 logger = logging.getLogger("ottla.groupcoord")
 
@@ -154,8 +154,10 @@ class TransactionShard:
         take_producer_id: TakeProducerId,
         transaction_version: Callable[[], int],
         tell: Tell,
+        note: Note = note_nothing,
     ) -> None:
         """`transaction_version` returns the cluster's level of this feature. `tell` logs events of producers."""
+        self._note = note
         self._config = config
         self._tell = tell
         self._take_producer_id = take_producer_id
@@ -407,6 +409,7 @@ class TransactionShard:
             known = self._known.get(transactional_id)
             if decision is ErrorCode.PRODUCER_FENCED and known is not None:
                 arguments = transactional_id, known.producer_id, known.producer_epoch
+                self._note_event(REFUSED, *arguments)
                 self._tell((REFUSED, transactional_id), logger.info, REFUSED, *arguments)
             self._reply(caller, ProducerAnswer(decision))
             return
@@ -417,9 +420,19 @@ class TransactionShard:
         )
 
     def _tell_then(self, text: str, transactional_id: str, *arguments: object) -> None:
-        """Log an event of a producer when the call's record is committed."""
-        tell = partial(self._tell, (text, transactional_id), logger.info, text, transactional_id, *arguments)
-        self._outcome.settlements.append(lambda error: None if error else tell())
+        """Log an event of a producer, and note it as a happening, when the call's record is committed."""
+
+        def tell(error: ErrorCode) -> None:
+            if not error:
+                self._note_event(text, transactional_id, *arguments)
+                self._tell((text, transactional_id), logger.info, text, transactional_id, *arguments)
+
+        self._outcome.settlements.append(tell)
+
+    def _note_event(self, text: str, transactional_id: str, *arguments: object) -> None:
+        kind = TRANSACTION_ABORTED if text in (ABORTED_LATE, ABORTED_FOR_ANOTHER) else PRODUCER_FENCED
+        cause = text % (cut(transactional_id), *arguments)
+        self._note(kind, cause, source=transactional_id, transactional_id=transactional_id)
 
     def _append(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
         assert transactional_id not in self._pending, f"two records of {transactional_id} on their way"

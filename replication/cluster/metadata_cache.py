@@ -115,6 +115,8 @@ class MetadataCache:
     topics: dict[str, TopicState] = field(default_factory=dict)
     topic_by_id: dict[bytes, TopicState] = field(default_factory=dict)
     version: int = 0
+    on_replaced: Callable[[TopicState, TopicState | None], None] | None = field(default=None, compare=False, repr=False)
+    """Called with a topic's former state and its new one, None for a deleted topic, while `brokers` are the latest."""
     _sorted_names: list[str] | None = None
     _topic_listeners: dict[object, Callable[[str], None]] = field(default_factory=dict, compare=False, repr=False)
     _broker_listeners: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False, repr=False)
@@ -139,6 +141,8 @@ class MetadataCache:
         # The topic was deleted and created again. It must not be found by its former id.
         elif known.topic_id != topic.topic_id:
             self.topic_by_id.pop(known.topic_id, None)
+        if known is not None and self.on_replaced is not None:
+            self.on_replaced(known, topic)
         self.topics[topic.name] = topic
         # Several topics can be without an id, so none of them is found by that.
         if topic.topic_id != NO_TOPIC_ID:
@@ -149,6 +153,8 @@ class MetadataCache:
         topic = self.topics.pop(name)
         self.topic_by_id.pop(topic.topic_id, None)
         self._sorted_names = None
+        if self.on_replaced is not None:
+            self.on_replaced(topic, None)
         self._notify_topic(name)
 
     def _notify_topic(self, topic: str) -> None:

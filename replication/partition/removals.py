@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from ottla.replication.log.removal import Removal, older
 from ottla.replication.reminders import Reminders, counted, log_with_count
+from ottla.wire.happenings import REMOVAL, Note, note_nothing
 from ottla.wire.records import NO_TIMESTAMP
 
 logger = logging.getLogger("ottla.replication")
@@ -56,7 +57,8 @@ class RemovalEvent:
 class Removals:
     """Lines and history of removed records; used only on the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note = note_nothing) -> None:
+        self.note_happening = note
         self._events: dict[str, deque[RemovalEvent]] = {}  # the topic that lost records last comes last
         self._count = 0
         self._reminders = Reminders(LINES_PER_RUN)
@@ -143,6 +145,10 @@ class RemovalRun:
             return
         offsets = f"offsets {removal.first_offset} to {removal.end_offset - 1}"
         end = f", for {client}" if client else ""
+        if self.is_told:
+            cause = f"{_cause(removal)} removed {_records(removal)} of {name}, {offsets}, {_times(removal)}{end}"
+            facts = {"partition": partition, "first_offset": removal.first_offset, "end_offset": removal.end_offset}
+            self._removals.note_happening(REMOVAL, cause, source=topic, topic=topic, **facts)
         self._tell_records(name, removal, lambda: f"{offsets}, {_times(removal)}{end}")
         self._add(topic, removal)
 

@@ -58,6 +58,7 @@ from ottla.replication.replica_manager.log_directory_registry import LogDirector
 from ottla.replication.replica_manager.log_lifecycle import LogCreation, LogDeletion, MadeLog
 from ottla.replication.system import system_clock_ms
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.happenings import Note, note_nothing
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
@@ -83,12 +84,13 @@ class ReplicaManager:
         new_uuid: Callable[[], bytes] = random_uuid,
         descriptors: Descriptors | None = None,
         log_dirs_throttle: ReplicationThrottle | None = None,
+        note: Note = note_nothing,
     ) -> None:
         self.config, self.node_id = config, node_id
         self.cluster_id: str | None = None
         self.all_directories_failed = trio.Event()
         self.produce_purgatory = ProducePurgatory()
-        self.retry_window, self.removals = RetryWindow(), Removals()
+        self.retry_window, self.removals = RetryWindow(), Removals(note)
         self.is_eligible: IsEligible = lambda broker, broker_epoch: True
         storage = OsStorage() if storage is None else storage
         descriptors = descriptors or Descriptors()
@@ -102,9 +104,8 @@ class ReplicaManager:
         )
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
         self._prepared: dict[tuple[str, int], MadeLog] = {}
-        self._flusher = Flusher(run_in_thread, descriptors.flushed_files_max)
-        self._repairer, self._locks = Repairer(run_in_thread), KeyedLock()
-        self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
+        self._flusher, self._repairer = Flusher(run_in_thread, descriptors.flushed_files_max), Repairer(run_in_thread)
+        self._locks, self._checkpoint_writer = KeyedLock(), CheckpointWriter(run_in_thread, self._noted_logs)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
         self.moves = LogDirMoves(
             directories=self.directories.log_directories,

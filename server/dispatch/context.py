@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.happenings import Fact, Note
 
 logger = logging.getLogger("ottla.server")
 
@@ -49,6 +50,9 @@ class TakesComplaints(Protocol):
     """Interface for logging mistakes of clients and bugs; `server/network/listener_context.py` implements it."""
 
     def note(self, peer: str, client_id: str, what: str) -> None: ...
+
+    @property
+    def note_happening(self) -> Note: ...
 
     async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None: ...
 
@@ -137,6 +141,11 @@ class RequestContext(Generic[PortT_co]):
         """Log a protocol error of the client, at most once a minute; the connection stays open."""
         if self._complaints is not None:
             self._complaints.note(self.client_host.removeprefix("/"), self.client_id, what)
+
+    def note(self, kind: str, cause: str, /, *, source: str = "", **facts: Fact) -> None:
+        """Note a happening that this client's request has caused."""
+        if self._complaints is not None:
+            self._complaints.note_happening(kind, cause, source=source, **facts)
 
     async def report_bug_of(self, client: RequestContext[Any], error: Exception) -> None:
         """Log a bug in serving a forwarded request of `client`, once a minute; this connection stays open."""

@@ -143,7 +143,7 @@ class Connection:
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._client_id = b""  # of the last request, as it was sent
-        self._throttling = Throttling(listener.quotas)
+        self._throttling = Throttling(listener.quotas, self._context)
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
         self._pending = PendingAnswers(self._outbox, self._throttling, listener.readiness, transport.socket)
@@ -171,6 +171,11 @@ class Connection:
             self._held_memory.count_unread(0)
             self._transport.close()
             self._context.close()
+
+    def end(self, reason: str) -> None:
+        """Close the connection from outside its task, and note why."""
+        self._complaints.note_end(self._peer, self._context.client_id, reason)
+        self.cancel_scope.cancel()
 
     @property
     def is_parked(self) -> bool:

@@ -34,6 +34,7 @@ from ottla.server.network.memory_accounting import STALLED_S
 from ottla.server.network.readiness import Readiness
 from ottla.server.network.transport import SYSTEM_DEFAULT, UNCHANGED, PlainTransport, Transport, send_buffer_bytes
 from ottla.wire.decompression import give_back_idle
+from ottla.wire.happenings import Note, note_nothing
 
 if TYPE_CHECKING:
     from ottla.server.network.tls_handshakes import Handshakes
@@ -105,6 +106,7 @@ class Listener:
         sasl: SaslListener | None = None,
         encryption: Encryption | None = None,
         accept: Callable[[socket.socket], Transport] = PlainTransport,
+        note: Note = note_nothing,
     ) -> None:
         """`accept` makes the transport of an accepted connection without TLS."""
         config = broker.config.server
@@ -119,7 +121,7 @@ class Listener:
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         self._delayed = 0
-        self.complaints = Complaints(name)
+        self.complaints = Complaints(name, note)
         self._shortage, self._stalled = Reminder(), Reminder()
 
     @property
@@ -178,9 +180,13 @@ class Listener:
         host = plain_address(host)
         # Only an accepted socket says whose it is, so who has too many is closed and not left in the backlog.
         if pause := self.limits.pause_of_host(host, self.name):
+            self.complaints.note_end(
+                host, "", "its address connects more often than its quota connection_creation_rate"
+            )
             nursery.start_soon(self._close_later, sock, pause)
             return
         if not self.limits.admit(host, self.name):
+            self.complaints.note_end(host, "", "its address has as many connections as max.connections.per.ip allows")
             sock.close()
             return
         try:
@@ -266,8 +272,11 @@ class Listener:
             is_idle = connection.is_silent_since(silent_since)
             looked_at += 1
             # Whether a peer has left is asked of parked connections alone. Others read, and find out by themselves.
-            if is_idle or (connection.is_parked and connection.peer_has_left()):
+            if is_idle:
+                connection.end(f"nothing came for {self._idle_seconds:g} s (connections.max.idle.ms)")
+            elif connection.is_parked and connection.peer_has_left():
                 connection.cancel_scope.cancel()
+            if is_idle or connection.cancel_scope.cancel_called:
                 looked_at += CONNECTIONS_PER_END
             if looked_at >= CONNECTIONS_PER_SLICE:
                 looked_at = 0
@@ -284,7 +293,9 @@ class Listener:
                     logger.warning,
                     "closing connections that keep memory others wait for: they neither finish requests nor read answers",
                 )
-                connection.cancel_scope.cancel()
+                connection.end(
+                    "it kept memory that others wait for: it neither finishes its request nor reads its answers"
+                )
                 await trio.lowlevel.checkpoint()
 
     async def _give_memory_back(self) -> None:
@@ -301,4 +312,6 @@ class Listener:
         """Close connections beyond the limit; those that have been silent longest are closed first."""
         if excess := self.limits.excess(self.name):
             for connection in heapq.nsmallest(excess, self.connections, key=attrgetter("last_active")):
-                connection.cancel_scope.cancel()
+                connection.end(
+                    "there are more connections than max.connections, and it was silent for the longest time"
+                )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ottla.replication.reminders import Reminders, log_with_count
+from ottla.wire.happenings import DISCONNECT, Note, cut, note_nothing
 
 if TYPE_CHECKING:
     from ottla.server.dispatch.context import RequestContext
@@ -69,15 +70,22 @@ TEXT_CHARACTERS_MAX = 200
 class Complaints:
     """Log lines about one listener's clients: one a minute per client and problem; at most KEPT_MAX are remembered."""
 
-    def __init__(self, listener_name: str) -> None:
-        self._listener_name = listener_name
+    def __init__(self, listener_name: str, note: Note = note_nothing) -> None:
+        """`note`: takes what happens to connections as happenings."""
+        self._listener_name, self.note_happening = listener_name, note
         self._reminders, self._bugs = Reminders(KEPT_MAX), Reminders(KEPT_MAX)
 
     def close(self, peer: str, client_id: str, reason: str) -> None:
         """Log that the connection of `peer` is closed because the peer violated the protocol."""
+        self.note_end(peer, client_id, reason)
         text = "closing the connection of %s (client id %r) to listener %s: %s"
         name = (peer, client_id[:TEXT_CHARACTERS_MAX], reason[:TEXT_CHARACTERS_MAX])
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason, source=peer)
+
+    def note_end(self, peer: str, client_id: str, reason: str) -> None:
+        """Note, without a log line, that the broker closes the connection of `peer`."""
+        cause = f"the connection of {_who(client_id, peer)} to listener {self._listener_name} was closed: {reason}"
+        self.note_happening(DISCONNECT, cause, source=peer, client_id=client_id, host=peer)
 
     def note(self, peer: str, client_id: str, what: str) -> None:
         """Log a mistake of a peer whose connection stays open."""
@@ -95,6 +103,10 @@ class Complaints:
         # The line is written even if the broker stops meanwhile: nothing else tells of the bug.
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(tell)
+
+
+def _who(client_id: str, peer: str) -> str:
+    return f"{cut(client_id)!r} at {peer}" if client_id else peer
 
 
 def _place(error: Exception) -> tuple[type[Exception], str, int]:

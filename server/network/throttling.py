@@ -17,6 +17,7 @@ import trio
 
 from ottla.server.security.quotas.client_quotas import Charge
 from ottla.wire.answers import EncodedAnswer
+from ottla.wire.happenings import THROTTLE, cut, in_seconds
 
 if TYPE_CHECKING:
     from ottla.server.dispatch.context import RequestContext
@@ -35,10 +36,11 @@ def now_ms() -> int:
 class Throttling:
     """Quota charges and throttle time of one connection."""
 
-    __slots__ = ("muted_until", "quotas")
+    __slots__ = ("_context", "muted_until", "quotas")
 
-    def __init__(self, quotas: ClientQuotas) -> None:
-        self.quotas = quotas
+    def __init__(self, quotas: ClientQuotas, context: RequestContext[Any] | None = None) -> None:
+        """`context`: that of the connection's requests, which notes throttles; None: nobody does."""
+        self.quotas, self._context = quotas, context
         self.muted_until = 0.0  # by the clock of the event loop; 0: it is read
 
     @property
@@ -70,6 +72,8 @@ class Throttling:
         pause_ms = charge.settle(is_answered=response is not None)
         if pause_ms <= 0:
             return response
+        if self._context is not None:
+            note_throttle(self._context, call.route.name, charge.quota, pause_ms)
         self.muted_until = max(self.muted_until, trio.current_time() + pause_ms / 1000)
         if response is None or not call.tells_throttle_time:
             return response
@@ -83,6 +87,14 @@ class Throttling:
 
 def _told(answer: EncodedAnswer, pause_ms: int) -> EncodedAnswer:
     return EncodedAnswer(_int32(pause_ms) + answer.body[4:])
+
+
+def note_throttle(context: RequestContext[Any], api: str, quota: str, pause_ms: int) -> None:
+    """Note that a client is not read for `pause_ms`, because its request `api` exceeded `quota`."""
+    host = context.client_host.removeprefix("/")
+    who = f"{cut(context.client_id)!r} at {host}"
+    cause = f"{who} was throttled for {in_seconds(pause_ms)} after {api}: it used more than its {quota}"
+    context.note(THROTTLE, cause, source=host, client_id=context.client_id, host=host, error=quota)
 
 
 class Timed:

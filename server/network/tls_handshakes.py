@@ -35,6 +35,7 @@ from ottla.server.network.tls_session import CHUNK_BYTES, Bios, TlsSession
 from ottla.server.network.tls_transport import Pieces, TlsTransport, kernel_may_encrypt, transport_of
 from ottla.server.security.certificates import MalformedDer
 from ottla.server.security.principal_mapping import NoRuleFits
+from ottla.wire.happenings import DISCONNECT, Note, note_nothing
 
 if TYPE_CHECKING:
     from ottla.server.security.tls_listener import KeyCost, TlsListener
@@ -68,7 +69,9 @@ class Handshakes:
         handshake_s: float = HANDSHAKE_S,
         handshakes_max: int = HANDSHAKES_MAX,
         per_address_max: int = PER_ADDRESS_MAX,
+        note: Note = note_nothing,
     ) -> None:
+        self._note = note
         self._handshake_s = handshake_s
         self._under_way = _UnderWay(handshakes_max, per_address_max)
         self._steps = HandshakeSteps()
@@ -135,6 +138,8 @@ class Handshakes:
             raise _Refused(f"it speaks {protocol}, and this listener speaks TLS")
 
     def _tell(self, host: str, listener: TlsListener, what: str) -> None:
+        cause = f"the connection of {host} to listener {listener.name} was closed in its TLS handshake: {what}"
+        self._note(DISCONNECT, cause, source=host, host=host)
         self._reminders.tell(
             host, logger.warning, "closing a connection of %s to listener %s: %s", host, listener.name, what
         )

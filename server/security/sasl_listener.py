@@ -24,6 +24,7 @@ from ottla.server.config.token_rules import SignedTokenRules, UnsecuredTokenRule
 from ottla.server.security.mechanism import PlainServer, PlainUsers
 from ottla.server.security.sasl_exchange import OfferedMechanism, SaslExchange
 from ottla.server.security.scram import ScramServer
+from ottla.wire.happenings import LOGIN_FAILED, Note, note_nothing
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ class FailedLogins:
     attempts fill neither the log nor the memory (`replication/reminders.py`).
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._reminders = Reminders(ADDRESSES_MAX, clock_s)
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic, note: Note = note_nothing) -> None:
+        self._reminders, self._note = Reminders(ADDRESSES_MAX, clock_s), note
 
     def note(self, address: str, reason: str) -> None:
-        """Log, within the rate limit, that a login from this address failed."""
+        """Log, within the rate limit, that a login from this address failed; note it as a happening."""
+        self._note(LOGIN_FAILED, f"a login of {address} failed: {reason}", source=address, host=address)
         self._reminders.tell(address, logger.warning, "failed authentication of %s: %s", address, reason)
 
 

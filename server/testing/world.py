@@ -208,6 +208,7 @@ class World:
             principal=THIS_BROKER,
             listener_name=broker.listeners[0].name,
             now_ms=broker.now_ms(),
+            complaints=broker.listeners[0].complaints,
         )
         return await finished(route.handler(request, context))
 

@@ -27,6 +27,7 @@ from ottla.replication.log.batch_checks import (
     ordinary_header,
 )
 from ottla.replication.log.validator import InvalidRecords
+from ottla.server.api.produce.refusals import WITHOUT_LOG_START, note_late_refusal, note_refusal
 from ottla.server.api.produce.request_checks import (
     TOPIC_IDS_SINCE,
     check_producer_is_known,
@@ -71,23 +72,10 @@ ADMIN_CLIENT_ID = "__admin_client"
 ONE_BATCH_SINCE = 3
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
+MAY_COME_YET = "What is missing may come from the leader before this one"
 _CODE_OF_TRANSACTIONS = (TRANSACTION_STATE_TOPIC,)
 # Then a request gives way: a long one at once, a short one before its next compressed or doubtful batch.
 TURN_S = 2.5 * SLICE_S
-
-# Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
-# count them as failed requests either (ReplicaManager.appendRecordsToLeader).
-_WITHOUT_LOG_START = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
 
 
 class _Uncommitted(NamedTuple):
@@ -282,6 +270,7 @@ class Appending(PendingAnswer[ProduceResponse]):
     def _refuse(
         self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
     ) -> PartitionProduceResponse:
+        note_refusal(self._context, topic.name, data.index, error, None, None)
         # Kafka sends a text here only with these.
         is_told = error.code is ErrorCode.CORRUPT_MESSAGE or self._is_unverified(error)
         message = error.message if is_told else None
@@ -405,23 +394,25 @@ class Appending(PendingAnswer[ProduceResponse]):
     ) -> None:
         """Record a refused batch's error in `answer`; if the producer will retry it, later batches must wait for it."""
         # Only producers that number their batches can leave a gap.
-        if batch is None or batch.producer_id < 0:
-            self._fail(answer, error, partition)
-            return
+        numbered = batch if batch is not None and batch.producer_id >= 0 else None
         # librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with a new producer epoch and sends records again that are
         # written already. So it gets an error after which it only tries again, as long as the gap may close.
-        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_come_yet(place, partition, batch):
-            error = KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one"
-            )
+        is_gap = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if is_gap and numbered is not None and self._may_come_yet(place, partition, numbered):
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAY_COME_YET)
+        note_refusal(self._context, place[0], answer.index, error, partition, batch)
         self._fail(answer, error, partition)
         # A producer gives up a batch after any other error, so nothing has to wait for it.
-        if error.code.retriable:
-            self._refused.note(place, batch, error.code)
+        if numbered is not None and error.code.retriable:
+            self._refused.note(place, numbered, error.code)
 
     def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
         """True if missing batches may still arrive (`RetryWindow.may_come_yet`); False in a cluster of one broker."""
-        if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
+        if (
+            partition is None
+            or batch is None
+            or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2)
+        ):
             return False
         entry = partition.log.producers.get(batch.producer_id)
         epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
@@ -544,6 +535,7 @@ class Appending(PendingAnswer[ProduceResponse]):
     def _refuse_late(self, appended: _Uncommitted, code: ErrorCode) -> None:
         """Record an error for appended records. As in Kafka the response still carries their offset."""
         appended.answer.error_code = code
+        note_late_refusal(self._context, appended.partition, code, appended.next_offset, appended.header)
         # The producer sends this batch again. If the log has lost it by then, the batches behind it must not take its
         # place.
         header = appended.header
@@ -580,14 +572,14 @@ class Appending(PendingAnswer[ProduceResponse]):
         answer.error_code = error.code
         if partition is not None:
             partition.traffic.produce_requests += 1
-            partition.traffic.failed_produce_requests += error.code not in _WITHOUT_LOG_START
+            partition.traffic.failed_produce_requests += error.code not in WITHOUT_LOG_START
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
         if self._is_unverified(error):
             # The log has not been asked, so nothing of it is told.
             answer.error_message = error.message or None
             return
-        if partition is not None and error.code not in _WITHOUT_LOG_START:
+        if partition is not None and error.code not in WITHOUT_LOG_START:
             answer.log_start_offset = partition.log_start_offset
         if isinstance(error, InvalidRecords):
             answer.error_message = error.message

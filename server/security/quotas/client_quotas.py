@@ -191,6 +191,7 @@ class Charge:
         "is_exempt",
         "is_settled",
         "pause_ms",
+        "quota",
         "spent_ns",
     )
 
@@ -215,6 +216,8 @@ class Charge:
         self.is_exempt = is_exempt
         self.is_settled = False
         self.pause_ms = 0
+        self.quota = ""
+        """Name of the quota that `pause_ms` is due to; empty if there is no pause."""
         self.spent_ns = 0
         self._mutations_pause_ms = self._mutations_paused_ms = 0
 
@@ -229,20 +232,24 @@ class Charge:
             now_ms = self._clock_ms()
             self._settle_time(now_ms, is_answered=is_answered)
             if self._request_bytes and self._quotas.produce.is_on:
-                self._pause(self._quotas.produce.record(self._user, self._client_id, self._request_bytes, now_ms))
+                self._pause(
+                    self._quotas.produce.record(self._user, self._client_id, self._request_bytes, now_ms),
+                    PRODUCER_BYTE_RATE,
+                )
         return self.pause_ms
 
     def _settle_time(self, now_ms: int, *, is_answered: bool) -> None:
         self.is_settled = True
         if self._mutations_pause_ms:
             # The request may have taken long since then.
-            self._pause(self._mutations_pause_ms - (now_ms - self._mutations_paused_ms))
+            self._pause(self._mutations_pause_ms - (now_ms - self._mutations_paused_ms), CONTROLLER_MUTATION_RATE)
         if self._quotas.request.is_on and is_answered and not self.is_exempt:
             spent = self.spent_ns * PERCENT_PER_NANOSECOND
-            self._pause(self._quotas.request.record(self._user, self._client_id, spent, now_ms))
+            self._pause(self._quotas.request.record(self._user, self._client_id, spent, now_ms), REQUEST_PERCENTAGE)
 
-    def _pause(self, pause_ms: int) -> None:
-        self.pause_ms = max(self.pause_ms, pause_ms)
+    def _pause(self, pause_ms: int, quota: str) -> None:
+        if pause_ms > self.pause_ms:
+            self.pause_ms, self.quota = pause_ms, quota
 
     # ------------------------------------------------------------------ what handlers say
 
@@ -272,7 +279,7 @@ class Charge:
         now_ms, fetch = self._clock_ms(), self._quotas.fetch
         self._settle_time(now_ms, is_answered=True)
         if fetch.is_on:
-            self._pause(fetch.record(self._user, self._client_id, answer_bytes, now_ms))
+            self._pause(fetch.record(self._user, self._client_id, answer_bytes, now_ms), CONSUMER_BYTE_RATE)
             if self.pause_ms and not is_given:
                 fetch.take_back(self._user, self._client_id, answer_bytes, now_ms)
         return self.pause_ms

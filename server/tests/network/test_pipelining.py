@@ -29,6 +29,7 @@ from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
 from ottla.replication.partition.retry_window import PATIENCE_S, RetryWindow
 from ottla.server.api.handlers import produce as produce_handler
 from ottla.server.api.produce import appending, fast_path, request_checks
+from ottla.server.dispatch.context import RequestContext
 from ottla.server.environment import Environment
 from ottla.server.network import inbox
 from ottla.server.network.calls import Calls
@@ -404,9 +405,7 @@ async def test_a_request_that_waits_holds_none_of_its_records(
 async def test_very_many_refused_records_are_looked_at_in_a_thread_and_listed_in_part(leader: Leader) -> None:
     data = PartitionProduceData(index=0, records=batch(*[10**13] * 3_000))
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
-    context: Any = SimpleNamespace(
-        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT", checked_batch=None
-    )
+    context: Any = RequestContext(leader, api_version=VERSION, now_ms=1, client_id="c")
     pending: Any = produce_handler.produce(request, context)
     answer = (await pending).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
