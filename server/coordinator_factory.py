@@ -56,6 +56,7 @@ def make_groups(broker: BrokerParts) -> GroupCoordinator:
         broker.configs.groups.in_force,
         lambda: (ShareCoordinators(broker), LeadersEndOffsets(broker)),
         types=types,
+        wall_clock=broker.environment.clock_ms,
         run_in_thread=broker.environment.run_in_thread,
         note=broker.happenings.note,
     )
@@ -73,6 +74,7 @@ def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
         offsets_partition=lambda group_id: (GROUP_METADATA_TOPIC, broker.groups.partition_for(group_id)),
         tell=Reminders(FENCED_TOLD_MAX).tell,
         note=broker.happenings.note,
+        wall_clock=broker.environment.clock_ms,
     )
 
 
@@ -84,7 +86,7 @@ def make_transaction_markers(broker: BrokerParts) -> TransactionMarkers:
 def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
     """Create the share coordinator, whose log is `__share_group_state`."""
     config = broker.configs.started_with.share_coordinator
-    return ShareCoordinator(config, share_state_topic(broker), broker.cluster)
+    return ShareCoordinator(config, share_state_topic(broker), broker.cluster, wall_clock=broker.environment.clock_ms)
 
 
 class ClusterTopicImages:

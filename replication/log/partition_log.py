@@ -41,7 +41,7 @@ from ottla.replication.log.names import (
     path_in,
 )
 from ottla.replication.log.producer_recovery import marker_of
-from ottla.replication.log.producer_snapshots import ProducerSnapshots
+from ottla.replication.log.producer_snapshots import ProducerSnapshots, encoded_producers
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log
 from ottla.replication.log.segment import DamagedIndexes, Segment
@@ -405,12 +405,22 @@ class PartitionLog(SegmentedLog):
         """Complete the files for a clean shutdown. Call `flush` first; the log stays readable."""
         for segment in self._segments:
             segment.close()
-        # A log that never had a producer needs no snapshot. One that has old snapshots does, or a restart would begin
-        # with the producers of one of those.
-        if self._producers is not None or self._snapshots.offsets:
+        if self._needs_producer_snapshot:
             self._snapshots.take(self.log_end_offset, self._producers)
         if self._epochs.is_dirty:
             self.epochs_to_write().write(self.log_directory.storage)
+
+    @property
+    def _needs_producer_snapshot(self) -> bool:
+        # A log that never had a producer needs no snapshot. One that has old snapshots does, or a restart would begin
+        # with the producers of one of those.
+        return self._producers is not None or bool(self._snapshots.offsets)
+
+    def producer_snapshot(self) -> tuple[str, bytes] | None:
+        """Return the path and the contents of the producer snapshot that `close` would leave; None for none."""
+        if not self._needs_producer_snapshot:
+            return None
+        return self._snapshots.path(self.log_end_offset), encoded_producers(self._producers)
 
     @guarded
     def rename_directory(self, name: str) -> None:

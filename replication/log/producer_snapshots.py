@@ -29,6 +29,11 @@ _EMPTY = ProducerStateManager().encode_snapshot()
 PRODUCERS_AT_ONCE = 1000
 
 
+def encoded_producers(producers: ProducerStateManager | None) -> bytes:
+    """Return the contents of a `.snapshot` file; None: there are no producers."""
+    return _EMPTY if producers is None else producers.encode_snapshot()
+
+
 # | state    | begins with                 | the producers | is left when                                     |
 # |----------|-----------------------------|---------------|--------------------------------------------------|
 # | wanted   | a roll with many producers  | are held      | `finish` hears of its flush, or it is given up   |
@@ -114,7 +119,7 @@ class ProducerSnapshots:
             if offset > self.latest_offset:
                 self.pending = self._pending(offset, producers)
         elif offset > self.latest_offset:
-            data = _EMPTY if producers is None else producers.encode_snapshot()
+            data = encoded_producers(producers)
             # Known before it is there: if the write fails and its rest cannot be removed, a truncation must find it.
             insort(self.offsets, offset)
             try:

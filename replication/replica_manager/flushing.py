@@ -246,7 +246,7 @@ class CheckpointWriter:
     async def _collect_and_write(self, held: HeldDirectory, name: str, offsets: dict[tuple[str, int], int]) -> bool:
         time_slice = TimeSlice()
         for noted in self._logs_in(held):
-            offset = _offset_to_note(noted, name)
+            offset = offset_to_note(noted, name)
             if offset is not None:
                 offsets[noted.log.topic, noted.log.partition] = offset
             await time_slice.yield_if_over()
@@ -284,7 +284,8 @@ def _judge(held: HeldDirectory, name: str, error: OSError) -> None:
         _shortage.tell(logger.warning, text, name, held.path, error)
 
 
-def _offset_to_note(noted: NotedLog, checkpoint: str) -> int | None:
+def offset_to_note(noted: NotedLog, checkpoint: str) -> int | None:
+    """Return a log's offset for the checkpoint file of this name; None if the log needs no entry there."""
     log = noted.log
     if checkpoint == HIGH_WATERMARK_CHECKPOINT:
         return noted.high_watermark

@@ -105,7 +105,7 @@ class ReplicaManager:
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
         self._prepared: dict[tuple[str, int], MadeLog] = {}
         self._flusher, self._repairer = Flusher(run_in_thread, descriptors.flushed_files_max), Repairer(run_in_thread)
-        self._locks, self._checkpoint_writer = KeyedLock(), CheckpointWriter(run_in_thread, self._noted_logs)
+        self._locks, self._checkpoint_writer = KeyedLock(), CheckpointWriter(run_in_thread, self.noted_logs)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
         self.moves = LogDirMoves(
             directories=self.directories.log_directories,
@@ -275,7 +275,8 @@ class ReplicaManager:
             return not partition.log.log_directory.is_online
         return not all(directory.is_online for directory in self.log_directories)
 
-    def _noted_logs(self, held: HeldDirectory) -> Iterator[NotedLog]:
+    def noted_logs(self, held: HeldDirectory) -> Iterator[NotedLog]:
+        """Yield the logs of a directory whose offsets go into its checkpoints."""
         for partition in self.partitions():
             if partition.log.log_directory is held.log_directory and not partition.is_deleted:
                 yield NotedLog(partition.log, partition.high_watermark)

@@ -12,6 +12,8 @@
     lab.py                  a world as other threads reach it
     world.py                a broker or a cluster from nothing; requests without a connection
     node.py                 one broker: start, stop, kill
+    snapshots.py            snapshot, restore and fork of a world
+    snapshot_files.py       a snapshot and its file
     loop.py                 the thread in which all brokers of the process live
     clock.py                its clock
     memory_storage.py       a file system in memory, with faults on request, and its snapshots

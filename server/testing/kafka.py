@@ -11,6 +11,7 @@ Every method may be called from any thread but the lab's, also from a test that 
 from __future__ import annotations
 
 import heapq
+import os
 import random
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
@@ -23,6 +24,8 @@ from ottla.server.testing.groups import Group, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
 from ottla.server.testing.records import Record, read
+from ottla.server.testing.snapshot_files import Snapshot
+from ottla.server.testing.snapshots import fork, restore, take
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
 from ottla.server.testing.world import World
 from ottla.wire.checksum import murmur2
@@ -84,13 +87,16 @@ class Kafka(Lab):
     """
 
     def __init__(self, brokers: int = 1, settings: Mapping[str, object] | None = None) -> None:
-        self._brokers, self._settings = brokers, {name: _text(value) for name, value in (settings or {}).items()}
+        self._begin(brokers, settings or {})
+        self.open(self._make_world)
+
+    def _begin(self, brokers: int, settings: Mapping[str, object]) -> None:
+        self._brokers, self._settings = brokers, {name: _text(value) for name, value in settings.items()}
         super().__init__()
         self.clock = Clock(self.loop)
         self._next_partition = 0
         self.repeat = Repeat()
         self.chaoses: list[Chaos] = []
-        self.open(self._make_world)
 
     def _make_world(self) -> World:
         return World(self.loop, brokers=self._brokers, settings=self._settings)
@@ -112,6 +118,31 @@ class Kafka(Lab):
         self.close()
         self._next_partition, self.chaoses = 0, []
         self.open(self._make_world)
+
+    # ------------------------------------------------------------------ snapshots
+
+    @classmethod
+    def of(cls, snapshot: Snapshot | str | os.PathLike[str]) -> Self:
+        """Create a Kafka that begins as a snapshot, or as the snapshot in a file. Raises LabError."""
+        made, kept = cls.__new__(cls), _snapshot(snapshot)
+        made._begin(len(kept.nodes), kept.settings)
+        made._world = made.loop.call(fork, made.loop, kept)
+        return made
+
+    def snapshot(self) -> Snapshot:
+        """Return everything as it is now; nothing stops meanwhile. `Snapshot.save` keeps it in a file."""
+        return self.loop.call_sync(take, self.world)
+
+    def restore(self, snapshot: Snapshot | str | os.PathLike[str]) -> None:
+        """Put a snapshot, or the one in a file, in place of everything. Raises LabError.
+
+        The ports stay. Connections break, and clients connect again by themselves; brokers that were down are down.
+        """
+        self.loop.call(restore, self.world, _snapshot(snapshot))
+
+    def fork(self) -> Self:
+        """Return another Kafka that begins as this one is now, on ports of its own. This one goes on as it is."""
+        return type(self).of(self.snapshot())
 
     @property
     def bootstrap(self) -> str:
@@ -300,6 +331,10 @@ class Kafka(Lab):
     async def _ask(self, request: Message, broker: int | None, version: int | None) -> Any:
         node = None if broker is None else self.world.node(broker)
         return await self.world.ask(request, node, version=version)
+
+
+def _snapshot(given: Snapshot | str | os.PathLike[str]) -> Snapshot:
+    return given if isinstance(given, Snapshot) else Snapshot.load(given)
 
 
 def _check(code: int, message: str | None) -> None:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -40,7 +40,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
 )
 from ottla.server.cluster.coordination.probed_session import ProbedSession
-from ottla.server.cluster.coordination.tree import NodeChange, Result, Tree, Watched, Watches, concerned_by
+from ottla.server.cluster.coordination.tree import NodeChange, Result, Tree, TreeNode, Watched, Watches, concerned_by
 
 ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1
@@ -138,6 +138,23 @@ class _Session:
         self.ended = False
 
 
+class FrozenNode(NamedTuple):
+    """A node of the tree in a snapshot."""
+
+    path: str
+    data: bytes
+    version: int
+    creation_id: int
+    next_sequence: int
+
+
+class TreeSnapshot(NamedTuple):
+    """The nodes that are not ephemeral, parents first, and the number of the last transaction."""
+
+    nodes: tuple[FrozenNode, ...]
+    last_id: int
+
+
 class MemoryService:
     """The tree that all share, and the sessions; see the module's docstring."""
 
@@ -184,6 +201,31 @@ class MemoryService:
         """End a session at once, as an operator could."""
         if (session := self._sessions.get(session_id)) is not None:
             self.end(session)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> TreeSnapshot:
+        """Return the tree as it would be if all sessions ended now."""
+        kept = (
+            FrozenNode(path, node.data, node.version, node.creation_id, node.next_sequence)
+            for path, node in self.tree.nodes.items()
+            if not node.owner
+        )
+        return TreeSnapshot(tuple(kept), self.tree.last_id)
+
+    def restore(self, snapshot: TreeSnapshot) -> None:
+        """Put back the tree of a snapshot. All sessions are over, and watches hear nothing: call this without clients."""
+        tree = Tree()
+        for path, data, version, creation_id, next_sequence in snapshot.nodes:
+            node = TreeNode(data, creation_id, version=version)
+            node.next_sequence = next_sequence
+            tree.restore(path, node)
+        # Broker epochs are numbers of transactions. Those that were given since the snapshot must not come again.
+        tree.last_id = max(snapshot.last_id, self.tree.last_id)
+        self.tree = tree
+        for session in self._sessions.values():
+            session.ended = True
+        self._sessions.clear()
 
     # ------------------------------------------------------------------ sessions
 

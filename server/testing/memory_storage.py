@@ -62,6 +62,29 @@ class StorageSnapshot(NamedTuple):
         """Yield the path of each file and the file, in the order of the paths."""
         yield from _frozen_files("", self.root)
 
+    def with_files(self, files: Mapping[str, bytes], modified_ms: int) -> StorageSnapshot:
+        """Return a snapshot that also has `files`, by their paths; their directories must be there."""
+        root = dict(self.root)
+        copies: dict[str, dict[str, FrozenFile | FrozenDirectory]] = {"": root}
+        for path, data in files.items():
+            directory, _, name = path.rpartition("/")
+            _copied_directory(directory, copies)[name] = FrozenFile(FrozenContents.of(data), modified_ms)
+        return StorageSnapshot(root)
+
+
+def _copied_directory(
+    path: str, copies: dict[str, dict[str, FrozenFile | FrozenDirectory]]
+) -> dict[str, FrozenFile | FrozenDirectory]:
+    """Return the directory at `path` of `copies`, which are the directories of a snapshot that may be changed."""
+    if (copy := copies.get(path)) is None:
+        above, _, name = path.rpartition("/")
+        parent = _copied_directory(above, copies)
+        found = parent[name]
+        assert not isinstance(found, FrozenFile), path
+        copy = copies[path] = dict(found)
+        parent[name] = copy
+    return copy
+
 
 def _frozen_files(path: str, directory: FrozenDirectory) -> Iterator[tuple[str, FrozenFile]]:
     for name, node in sorted(directory.items()):
@@ -306,6 +329,16 @@ class MemoryStorage:
             for volume, changes in self._pending.items()
         }
         return copy
+
+    @contextlib.contextmanager
+    def without_faults(self) -> Iterator[None]:
+        """Let the calls of this block succeed, whatever faults are set."""
+        faults = self.fail, self.space_left
+        self.fail = self.space_left = None
+        try:
+            yield
+        finally:
+            self.fail, self.space_left = faults
 
     def kill(self) -> None:
         """Simulate the end of the process; written data remains."""

@@ -19,7 +19,7 @@ from ottla.server.serving import serve
 from ottla.server.serving_state import Stop
 from ottla.server.testing.cuts import CutPeers, Cuts
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
 from ottla.server.testing.memory_transport import MemoryTransport
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Node:
         cuts: Cuts | None = None,
     ) -> None:
         """`open_session` opens a session with the cluster's tree, `cuts` are those of its network; None: it is alone."""
-        self.node_id, self._loop, self._settings = node_id, loop, dict(settings)
+        self.node_id, self._loop, self.settings = node_id, loop, dict(settings)
         self._open_session, self._cuts = open_session, cuts
         self.broker: Broker | None = None
         self.failure: BaseException | None = None
@@ -102,6 +102,18 @@ class Node:
         if self._life is not None and not self._ended.is_set():
             # Whatever the broker does on its way out it does to the disk that is left behind.
             self.storage = self.storage.copy()
+        await self._end_at_once()
+
+    async def restore(self, disk: StorageSnapshot) -> None:
+        """End the broker as `kill` does, and put back a disk; `start` then serves it on the same port."""
+        await self._end_at_once()
+        self.storage = MemoryStorage.from_snapshot(disk, self._loop.clock.now_ms)
+
+    async def _end_at_once(self) -> None:
+        if self._life is not None and not self._ended.is_set():
+            if self.broker is not None:
+                # To flush files that nobody will read is half of the time of an end.
+                self.broker.close = _nothing  # type: ignore[method-assign]
             self._life.cancel()
         await self._ended.wait()
 
@@ -146,7 +158,7 @@ class Node:
             environment = replace(environment, open_session=self._open_session, make_peers=self._make_peers)
         assert self._stop is not None
         await serve(
-            load_config(own | self._settings),
+            load_config(own | self.settings),
             stop=self._stop,
             on_ready=on_ready,
             environment=environment,
@@ -157,3 +169,7 @@ class Node:
         assert self._cuts is not None
         self._peers = CutPeers(tcp_peers(readiness, config), self.node_id, self._cuts)
         return self._peers
+
+
+async def _nothing() -> None:
+    await trio.lowlevel.checkpoint()

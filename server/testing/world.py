@@ -61,13 +61,14 @@ class World:
             raise LabError(f"A world of {brokers} brokers is none; ask for 1 or more.")
         self.loop = loop
         self._life: trio.CancelScope | None = None
-        self._tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
-        given = QUICK | (self._of_cluster(brokers) if self._tree else {}) | dict(settings or {})
-        ids = range(1, brokers + 1) if self._tree else range(1)
+        self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
+        """Tree of a cluster; None for a broker that is alone, whose tree is on its disk."""
+        self.settings = QUICK | (self._of_cluster(brokers) if self.tree else {}) | dict(settings or {})
+        ids = range(1, brokers + 1) if self.tree else range(1)
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()
-        self.nodes = {each: Node(each, loop, given, self._way_to_tree(each), self._cuts) for each in ids}
+        self.nodes = {each: Node(each, loop, self.settings, self._way_to_tree(each), self._cuts) for each in ids}
 
     @staticmethod
     def _of_cluster(brokers: int) -> dict[str, str]:
@@ -82,9 +83,9 @@ class World:
         }
 
     def _way_to_tree(self, node_id: int) -> Callable[[Any], MemoryCoordination] | None:
-        if self._tree is None:
+        if self.tree is None:
             return None
-        link = self._links[node_id] = self._tree.link()
+        link = self._links[node_id] = self.tree.link()
 
         def open_session(_: object) -> MemoryCoordination:
             session = MemoryCoordination(link, timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=SESSION_TIMEOUT_S)
@@ -100,14 +101,22 @@ class World:
 
     async def open(self) -> None:
         """Start all brokers; return when all serve clients. Raises StartupError."""
+        self.begin()
+        await self.start(self.nodes.values())
+
+    def begin(self) -> None:
+        """Begin to keep the tree of a cluster. No broker runs yet."""
         if not self.loop.worlds:
             self.loop.clock.synchronize()
-        self.loop.worlds[self] = STEP_MAX_S if self._tree else math.inf
-        if self._tree is not None:
+        self.loop.worlds[self] = STEP_MAX_S if self.tree else math.inf
+        if self.tree is not None:
             self.loop.nursery.start_soon(self._keep_tree)
+
+    async def start(self, nodes: Iterable[Node]) -> None:
+        """Start brokers; return when all of them serve clients. If one cannot, close this world and raise its error."""
         try:
             async with trio.open_nursery() as nursery:
-                for node in self.nodes.values():
+                for node in nodes:
                     nursery.start_soon(node.start)
         except* Exception as problems:  # noqa: BLE001 - raised again
             await self.close()
@@ -124,9 +133,9 @@ class World:
             self.loop.worlds.pop(self, None)
 
     async def _keep_tree(self) -> None:
-        assert self._tree is not None
+        assert self.tree is not None
         with trio.CancelScope() as self._life:
-            await self._tree.run()
+            await self.tree.run()
 
     async def until_shown(self, topic: str) -> None:
         """Wait until all brokers that run know a topic and its leaders serve it. Raises LabError after 30 s."""
@@ -173,12 +182,12 @@ class World:
 
     async def expire(self, node_id: int) -> None:
         """End the session of a broker with the tree. Raises LabError for a broker that is alone."""
-        if self._tree is not None and (session := self._sessions.get(node_id)) is not None:
-            self._tree.expire(session.session_id)
+        if self.tree is not None and (session := self._sessions.get(node_id)) is not None:
+            self.tree.expire(session.session_id)
 
     async def cut(self, node_id: int, others: Iterable[int] | None) -> None:
         """Cut a broker off from others, or with None from all others and the tree. Raises LabError."""
-        if self._tree is None:
+        if self.tree is None:
             raise LabError("A broker that is alone has nobody to be cut off from; use Kafka(3) or kafka_cluster.")
         if others is None:
             self._links[node_id].cut()

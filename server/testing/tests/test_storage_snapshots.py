@@ -128,7 +128,7 @@ class Sharing(RuleBasedStateMachine):
 
 
 test_sharing = Sharing.TestCase
-test_sharing.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)
+test_sharing.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 
 
 def test_a_snapshot_shares_the_bytes_of_a_log_that_goes_on() -> None:

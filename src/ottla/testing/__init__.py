@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.server.testing.kafka import Repeat as Repeat
     from ottla.server.testing.partitions import PartitionState as PartitionState
     from ottla.server.testing.records import Record as Record
+    from ottla.server.testing.snapshot_files import Snapshot as Snapshot
     from ottla.server.testing.transactions import Transaction as Transaction
 
 _NAMES = {
@@ -41,6 +42,7 @@ _NAMES = {
     "PartitionState": "partitions",
     "Record": "records",
     "Repeat": "kafka",
+    "Snapshot": "snapshot_files",
     "Transaction": "transactions",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
@@ -56,6 +58,7 @@ __all__ = [
     "PartitionState",
     "Record",
     "Repeat",
+    "Snapshot",
     "Transaction",
 ]
 

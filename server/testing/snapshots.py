@@ -1,0 +1,126 @@
+"""Snapshots of worlds: taken in one step of the lab's loop, put back, or made into worlds of their own.
+
+A snapshot has what the disks of the brokers would hold after a clean stop, and of a cluster the tree as it would be then. The
+brokers go on meanwhile: they are not stopped, and no request waits. So it has every record that is in a log, the offsets and
+generations of groups, transactions that are open, producer ids, settings, access control lists and quotas. It has no
+connections, and what a broker keeps in memory alone: sessions of fetches, quotas used up, records acquired in share groups.
+
+A restore ends the brokers as SIGKILL does and starts them on the same ports with these disks. They recover nothing, as after
+a clean stop. Time goes on: what is older than a retention or a timeout by then is removed or ended as after any restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH
+from ottla.replication.log.checkpoints import encode_clean_shutdown, encode_offsets
+from ottla.replication.log.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT, path_in
+from ottla.replication.replica_manager.directories import CHECKPOINTS
+from ottla.replication.replica_manager.flushing import offset_to_note
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
+from ottla.server.testing.snapshot_files import NodeSnapshot, Snapshot
+from ottla.server.testing.world import World
+
+if TYPE_CHECKING:
+    from ottla.replication.replica_manager.directories import HeldDirectory
+    from ottla.replication.replica_manager.flushing import NotedLog
+    from ottla.server.broker import Broker
+    from ottla.server.testing.loop import LabLoop
+    from ottla.server.testing.node import Node
+
+
+def take(world: World) -> Snapshot:
+    """Return a snapshot of a world as it is now. Call this in the lab's loop."""
+    return Snapshot(
+        nodes={node_id: _of_node(node) for node_id, node in world.nodes.items()},
+        settings=dict(world.settings),
+        taken_ms=world.loop.clock.now_ms(),
+        tree=None if world.tree is None else world.tree.snapshot(),
+    )
+
+
+def _of_node(node: Node) -> NodeSnapshot:
+    if node.broker is None:
+        return NodeSnapshot(node.storage.snapshot(), is_running=False)
+    return NodeSnapshot(closed(node.broker))
+
+
+async def restore(world: World, snapshot: Snapshot) -> None:
+    """Put a snapshot in place of what a world has; return when its brokers serve. Raises LabError, StartupError."""
+    if world.nodes.keys() != snapshot.nodes.keys():
+        raise LabError(
+            f"The snapshot is of {_named(snapshot.nodes)} and this Kafka has {_named(world.nodes)}; "
+            "Kafka.of(snapshot) makes a Kafka that fits."
+        )
+    await _put_back(world, snapshot)
+
+
+async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
+    """Return another world that begins as a snapshot, with ports of its own. Raises StartupError."""
+    world = World(loop, brokers=len(snapshot.nodes), settings=snapshot.settings)
+    if world.nodes.keys() != snapshot.nodes.keys():
+        raise LabError(f"A world cannot have {_named(snapshot.nodes)}; make the snapshot again.")
+    world.begin()
+    await _put_back(world, snapshot)
+    return world
+
+
+async def _put_back(world: World, snapshot: Snapshot) -> None:
+    async with trio.open_nursery() as nursery:
+        for node_id, node in world.nodes.items():
+            await world.heal(node_id)  # who is cut off from the tree would not come to the end of its start
+            nursery.start_soon(node.restore, snapshot.nodes[node_id].storage)
+    world.settings = dict(snapshot.settings)
+    for node in world.nodes.values():
+        node.settings = world.settings
+    if world.tree is not None and snapshot.tree is not None:
+        world.tree.restore(snapshot.tree)
+    # A snapshot may come from a lab whose clock was advanced. Brokers never see a time before their records'.
+    behind_ms = snapshot.taken_ms - world.loop.clock.now_ms()
+    if behind_ms > 0:
+        world.loop.clock.jump(behind_ms / 1000)
+    await world.start(node for node_id, node in world.nodes.items() if snapshot.nodes[node_id].is_running)
+
+
+def _named(nodes: Iterable[int]) -> str:
+    ids = sorted(nodes)
+    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
+
+
+def closed(broker: Broker) -> StorageSnapshot:
+    """Return the disk of a broker that serves, as a clean stop would leave it. Call this in the lab's loop."""
+    storage = broker.environment.storage
+    assert isinstance(storage, MemoryStorage)
+    broker_epoch = broker.member.broker_epoch if broker.is_in_cluster else NO_BROKER_EPOCH
+    files: dict[str, bytes] = {}
+    with storage.without_faults():
+        for held in broker.replicas.directories.online():
+            files.update(_closing_files(held, list(broker.replicas.noted_logs(held)), broker_epoch))
+        return storage.snapshot().with_files(files, broker.now_ms())
+
+
+def _closing_files(held: HeldDirectory, logs: list[NotedLog], broker_epoch: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that a clean stop writes into a log directory, each with its path."""
+    for log, _, is_future in logs:
+        if is_future:  # a thread may be writing to it
+            continue
+        log.segments[-1].seal()
+        if (producers := log.producer_snapshot()) is not None:
+            yield producers
+        if log.epochs_are_dirty:
+            epochs = log.epochs_to_write()
+            yield epochs.path, epochs.data
+    for name in CHECKPOINTS:
+        offsets: dict[tuple[str, int], int] = {}
+        for noted in logs:
+            # A clean stop syncs all logs to their ends before.
+            offset = noted.log.log_end_offset if name == RECOVERY_POINT_CHECKPOINT else offset_to_note(noted, name)
+            if offset is not None:
+                offsets[noted.log.topic, noted.log.partition] = offset
+        yield path_in(held.path, name), encode_offsets(offsets)
+    yield path_in(held.path, CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch)
