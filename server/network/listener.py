@@ -130,6 +130,10 @@ class Listener:
         port: int = self._socket.getsockname()[1]
         return port
 
+    def close_socket(self) -> None:
+        """Stop listening. Connections go on."""
+        self._socket.close()
+
     async def run(self) -> None:
         """Accept connections until this task is cancelled; each connection is served by a task of its own."""
         # Before the first connection, which has to be judged by them.

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -29,6 +29,13 @@ END_PATIENCE_S = 10.0
 CLOSED = "The lab is closed; make a new Kafka()."
 
 
+class HasSockets(Protocol):
+    """World, as far as its thread needs to know it."""
+
+    def close_sockets(self) -> None:
+        """Close the sockets in a forked child, where nobody serves them."""
+
+
 class LabLoop:
     """A thread that runs trio on a `LabClock`. `nursery` and `readiness` are there once it is started."""
 
@@ -37,7 +44,7 @@ class LabLoop:
 
     def __init__(self) -> None:
         self.clock = LabClock()
-        self.worlds: dict[object, float] = {}
+        self.worlds: dict[HasSockets, float] = {}
         """Open worlds, each with the longest step in seconds in which it bears that the clock is advanced."""
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread: threading.Thread | None = None
@@ -156,6 +163,9 @@ def shared_loop() -> LabLoop:
 def _forget() -> None:
     # The parent's lock may be held by a thread that the child does not have.
     global _lock, _shared
+    if _shared is not None:
+        for world in _shared.worlds:
+            world.close_sockets()
     _lock, _shared = threading.Lock(), None
 
 

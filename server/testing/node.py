@@ -7,9 +7,11 @@ The port is chosen at the first start and kept. `kill` leaves on the disk what t
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import trio
 
@@ -55,6 +57,7 @@ class Node:
         self.storage = MemoryStorage(loop.clock.now_ms)
         self.storage.make_directory(DIRECTORY)
         self._peers: CutPeers | None = None
+        self._accepted: WeakSet[socket.socket] = WeakSet()
         self._stop: Stop | None = None
         self._life: trio.CancelScope | None = None
         self._ended = trio.Event()
@@ -79,6 +82,13 @@ class Node:
         if self.broker is None:
             raise LabError(f"Broker {self.node_id} is down; start() it first.")
         return self.broker
+
+    def close_sockets(self) -> None:
+        """Close listeners and connections in a forked child, where nobody serves them."""
+        for listener in self.broker.listeners if self.broker is not None else ():
+            listener.close_socket()
+        for sock in self._accepted:
+            sock.close()
 
     async def start(self) -> None:
         """Start the broker; return when it serves clients. Raises the broker's StartupError."""
@@ -152,7 +162,7 @@ class Node:
             storage=self.storage,
             clock_ms=self._loop.clock.now_ms,
             run_in_thread=run_in_thread,
-            accept=MemoryTransport,
+            accept=self._accept,
         )
         if self._open_session is not None:
             environment = replace(environment, open_session=self._open_session, make_peers=self._make_peers)
@@ -164,6 +174,10 @@ class Node:
             environment=environment,
             readiness=self._loop.readiness,
         )
+
+    def _accept(self, sock: socket.socket) -> MemoryTransport:
+        self._accepted.add(sock)
+        return MemoryTransport(sock)
 
     def _make_peers(self, readiness: Readiness, config: PeerConnectionConfig) -> CutPeers:
         assert self._cuts is not None

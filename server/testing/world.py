@@ -132,6 +132,11 @@ class World:
                 self._life.cancel()
             self.loop.worlds.pop(self, None)
 
+    def close_sockets(self) -> None:
+        """Close the sockets in a forked child, so that clients see when the parent closes its own."""
+        for node in self.nodes.values():
+            node.close_sockets()
+
     async def _keep_tree(self) -> None:
         assert self.tree is not None
         with trio.CancelScope() as self._life:

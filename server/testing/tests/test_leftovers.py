@@ -1,0 +1,122 @@
+"""Nothing is left of a lab, however its process or its test ends: no process, port or file, and no thread in one that lives on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla.server.testing.kafka import Kafka
+
+ENDS = {
+    "passes": "pass",
+    "is interrupted": "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+    "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "ends its process": "os._exit(3)",
+    "forks and the child ends as pytest does": "child = os.fork(); child or sys.exit(0); os.waitpid(child, 0)",
+    "takes too long": "threading.Event().wait()",
+}
+EXIT_CODES = {
+    "passes": 0,
+    "forks and the child ends as pytest does": 0,
+    "is interrupted": 2,
+    "is killed": -signal.SIGKILL,
+    "ends its process": 3,
+}
+
+TEST = """
+import os, pathlib, signal, sys, threading, time, pytest
+
+def test_ends(kafka):
+    kafka.topic("orders")
+    kafka.produce("orders", "x")
+    pathlib.Path({told!r}).write_text(kafka.bootstrap)
+    {end}
+"""
+
+
+def test_threads_sockets_and_tasks_of_a_process_that_lives_on():
+    def counted() -> tuple[int, int]:
+        folder = Path("/proc/self/fd")
+        targets = [os.readlink(each) for each in folder.iterdir() if each.is_symlink()]
+        return threading.active_count(), sum(each.startswith("socket:") for each in targets)
+
+    with Kafka(3) as kafka:  # whoever comes first starts the thread of all
+        kafka.topic("orders")
+    before = counted()
+    for brokers in (1, 3):
+        with pytest.raises(ValueError), Kafka(brokers) as kafka:
+            kafka.topic("orders")
+            kafka.produce("orders", "x")
+            kafka.chaos(seed=1)
+            raise ValueError
+        tasks = kafka.loop.call_sync(lambda: len(kafka.loop.nursery.child_tasks))
+        assert tasks == 0
+    # Threads that wait for work are kept for a while by trio, and are none of a lab.
+    assert counted()[1] == before[1]
+
+
+def test_a_child_that_lives_on_keeps_no_connection_open():
+    with Kafka() as kafka:
+        host, _, port = kafka.bootstrap.partition(":")
+        with socket.create_connection((host, int(port))) as client:
+            kafka.topic("orders")  # by then the connection is accepted
+            child = os.fork()
+            if not child:
+                client.close()
+                signal.pause()
+            try:
+                kafka.close()
+                client.settimeout(10)
+                assert client.recv(1) == b""
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection((host, int(port)))
+            finally:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_is_left_of_a_test_that(end: str, tmp_path: Path):
+    folder, told, test = tmp_path / "tmp", tmp_path / "told", tmp_path / "test_ends.py"
+    folder.mkdir()
+    test.write_text(TEST.format(told=str(told), end=ENDS[end]))
+    shared = {*Path("/dev/shm").iterdir()} if Path("/dev/shm").is_dir() else set()
+    words = [
+        "-q",
+        "-p",
+        "ottla.testing.plugin",
+        "-p",
+        "no:trio",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "timeout_method=thread",
+    ]
+    words += ["--timeout", "5" if end == "takes too long" else "100", str(test)]
+    environment = os.environ | {"TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    # A group of its own shows whether a process is left in it.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    code = process.wait(90)
+    assert code == EXIT_CODES.get(end, 1)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    host, _, port = told.read_text().partition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    assert list(folder.iterdir()) == []
+    if shared:
+        assert {*Path("/dev/shm").iterdir()} <= shared
