@@ -21,6 +21,7 @@ import shlex
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from hashlib import sha256
 from ipaddress import ip_address
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -180,6 +181,7 @@ def body_number(
 
 
 SORTED_AT_ONCE = 1_000
+PLACE_LENGTH_MAX = 500
 T = TypeVar("T")
 
 
@@ -204,19 +206,32 @@ async def first_page(
 
     The search runs in time slices.
     """
+
+    def place_of(each: T) -> str:
+        return _place(name_of(each))
+
     first: list[T] = []
     for each in everything:
         await time_slice.yield_if_over()
         name = name_of(each)
-        # Those with very long names could not be asked for.
-        if wanted.after < name and len(name) <= TEXT_LENGTH_MAX and wanted.contains in name.lower():
+        if wanted.after < _place(name) and wanted.contains in name.lower():
             first.append(each)
         # There may be a million, which are not sorted in one step.
         if len(first) > max(size, SORTED_AT_ONCE):
-            first = sorted(first, key=name_of)[: size + 1]
-    first = sorted(first, key=name_of)[: size + 1]
+            first = sorted(first, key=place_of)[: size + 1]
+    first = sorted(first, key=place_of)[: size + 1]
     page = first[:size]
-    return page, name_of(page[-1]) if len(first) > size else None
+    return page, place_of(page[-1]) if len(first) > size else None
+
+
+def _place(name: str) -> str:
+    """Return the sort key of a name: the name, or the beginning of a very long one with its digest.
+
+    It is the next page's parameter `after`, and has to fit into the target of a request in any script.
+    """
+    if len(name) <= PLACE_LENGTH_MAX:
+        return name
+    return name[:PLACE_LENGTH_MAX] + sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 CLIENT_ID = "ottla-console"

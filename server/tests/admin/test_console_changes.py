@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import trio
@@ -237,6 +238,26 @@ async def test_rules_are_added_listed_and_removed(tmp_path: Path) -> None:
         assert "operation must be one of" in await refused(broker, "add-acl", **RULE | {"operation": "any"})
         assert await changed(broker, "remove-acl", **RULE) == ["The rule is removed.", "acls", "remove", *words]
         assert "no such rule" in await refused(broker, "remove-acl", **RULE)
+
+
+async def test_rules_with_very_long_names_are_listed_page_by_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_view, "PER_PAGE", 2)
+    smile = "\U0001f600"
+    names = ["User:a", *(f"User:{smile * 1200}{number}" for number in range(4)), f"User:z{'z' * 4_000}"]
+    async with running(tmp_path, **MORE, **AUTHORIZED) as broker:
+        for name in names:
+            assert (await ask(broker, "/api/add-acl", body=RULE | {"principal": name}, token=TOKEN)).status == 200
+        found, after = [], ""
+        while after is not None:
+            page = await seen(broker, f"acls?{urlencode({'after': after})}")
+            assert len(page["acls"]) <= 2
+            found += [each["principal"] for each in page["acls"]]
+            after = page["next"]
+        assert sorted(found) == sorted(names)
+        contained = await seen(broker, f"acls?{urlencode({'contains': smile + '3'})}")
+        assert [each["principal"] for each in contained["acls"]] == [names[4]] and contained["next"] is None
 
 
 async def test_without_an_authorizer_there_are_no_rules(broker: Broker) -> None:
