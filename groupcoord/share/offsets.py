@@ -7,7 +7,6 @@ another internal request. Only the offsets of a group without members are change
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from ottla.wire.messages.share_group_state import (
     InitializeStatePartition,
 )
 from ottla.wire.messages.share_group_state import DeleteStatePartition as DeletedPartition
+from ottla.wire.uuids import uuid_text
 
 NO_TOPIC_ID = bytes(16)
 NOTHING_TO_DELETE = "There is no offset information to delete."
@@ -154,7 +154,7 @@ class OffsetAdministration:
             image = self._images.image(topic.topic_name)
             for each in [each for each in topic.partitions if each.partition_index < 0]:
                 if image is not None:
-                    topic_id = base64.urlsafe_b64encode(image.topic_id).decode().rstrip("=")
+                    topic_id = uuid_text(image.topic_id)
                     found = f"{group.group_id} {topic_id} {each.partition_index}"
                     problem = f"Initialize share group parameters has invalid partitionId - {found}"
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)

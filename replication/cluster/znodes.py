@@ -4,7 +4,6 @@ Paths and JSON are those of Kafka 3.9's ZooKeeper mode (its class ZkData), so th
 tree. Decoders accept what Kafka's own older versions wrote; anything else is `MalformedNode`.
 """
 
-import base64
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from urllib.parse import quote, unquote
 from ottla.replication.cluster.metadata_cache import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
 from ottla.replication.log.names import NO_NAMES
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.uuids import parse_uuid, uuid_text
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -183,26 +183,19 @@ def entity_name(path_element: str) -> str:
     return path_element if path_element == DEFAULT_ENTITY else unquote(path_element)
 
 
-def encode_uuid(raw: bytes) -> str:
-    """Encode a UUID as Kafka does: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
-
-
 def decode_uuid(text: str) -> bytes:
+    """Parse Kafka's text for a UUID. Raises MalformedNode."""
     try:
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return parse_uuid(text)
     except ValueError:
         raise MalformedNode(f"{text!r} is not a UUID") from None
-    if len(raw) != 16:
-        raise MalformedNode(f"{text!r} is not a UUID")
-    return raw
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
     return _encode(
         {
             "version": 3,
-            "topic_id": encode_uuid(assignment.topic_id or bytes(16)),
+            "topic_id": uuid_text(assignment.topic_id or bytes(16)),
             "partitions": _encode_replicas(assignment.partitions),
             "adding_replicas": _encode_replicas(assignment.adding_replicas),
             "removing_replicas": _encode_replicas(assignment.removing_replicas),
@@ -444,7 +437,7 @@ class KnownDirectory(NamedTuple):
 def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
     """Encode a broker's log directories; `known` holds them by directory id."""
     directories = [
-        {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
+        {"id": uuid_text(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
         for directory_id, entry in known.items()
     ]
     return _encode({"version": _LOG_DIRS_VERSION, "directories": directories})

@@ -7,12 +7,12 @@ Foreign or damaged contents raise `CorruptCheckpoint`.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from ottla.wire.uuids import parse_uuid, uuid_text
 
 _VERSION = "0"
 # `int` takes blanks, underscores and the digits of any script as well. No checkpoint has those.
@@ -32,21 +32,12 @@ class MetaProperties(NamedTuple):
     directory_id: bytes | None
 
 
-def encode_uuid(uuid: bytes) -> str:
-    """Return Kafka's text for a UUID: 22 characters of unpadded base64url."""
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
-
-
 def decode_uuid(text: str) -> bytes:
-    """Return the sixteen bytes of a UUID from Kafka's text for it."""
+    """Parse Kafka's text for a UUID. Raises CorruptCheckpoint."""
     try:
-        # `validate`, because Python would pass over any other character. The padding is what Kafka leaves out.
-        uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error) as error:
+        return parse_uuid(text)
+    except ValueError as error:
         raise CorruptCheckpoint(f"{text!r} is no uuid") from error
-    if len(uuid) != 16:
-        raise CorruptCheckpoint(f"{text!r} is no uuid")
-    return uuid
 
 
 def _encode(lines: list[str]) -> bytes:
@@ -107,7 +98,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
     """Encode `partition.metadata`, which holds the topic id; without a line end, as Kafka writes it."""
-    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def decode_partition_metadata(data: bytes) -> bytes:
@@ -125,7 +116,7 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
     if properties.cluster_id is not None:
         lines.append(f"cluster.id={properties.cluster_id}")
     if properties.directory_id is not None:
-        lines.append(f"directory.id={encode_uuid(properties.directory_id)}")
+        lines.append(f"directory.id={uuid_text(properties.directory_id)}")
     if properties.node_id is not None:
         lines.append(f"{'broker.id' if properties.version == 0 else 'node.id'}={properties.node_id}")
     return "\n".join((*lines, f"version={properties.version}", "")).encode()

@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.replication.cluster.znodes import KnownDirectory
-from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
+from ottla.replication.log.checkpoints import MetaProperties
 from ottla.replication.log.names import FUTURE_MARK
 from ottla.replication.replica_manager.directories import (
     FoundPartition,
@@ -37,6 +37,7 @@ from ottla.replication.replica_manager.directories import (
     LogDirectoryProblem,
     hold_directories,
 )
+from ottla.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
@@ -160,7 +161,7 @@ def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collecti
 
 def _empty(expected: bytes, path: str) -> LogDirectoryProblem:
     return LogDirectoryProblem(
-        f"Log directory {path} is empty, but this broker kept one there with directory.id {encode_uuid(expected)}. Is its "
+        f"Log directory {path} is empty, but this broker kept one there with directory.id {uuid_text(expected)}. Is its "
         f"disk mounted? {_remedy(path)}"
     )
 
@@ -168,14 +169,14 @@ def _empty(expected: bytes, path: str) -> LogDirectoryProblem:
 def _foreign(each: SeenDirectory) -> LogDirectoryProblem:
     assert each.directory_id is not None
     return LogDirectoryProblem(
-        f"Log directory {each.path} has directory.id {encode_uuid(each.directory_id)}, which this broker does not know. Is "
+        f"Log directory {each.path} has directory.id {uuid_text(each.directory_id)}, which this broker does not know. Is "
         f"the right disk mounted? To take it as it is, start once with --accept-empty-log-dir {each.path}"
     )
 
 
 def _no_longer_configured(key: bytes, path: str) -> LogDirectoryProblem:
     return LogDirectoryProblem(
-        f"Log directory {path}, directory.id {encode_uuid(key)}, is not among log.dirs any more, and what it held would "
+        f"Log directory {path}, directory.id {uuid_text(key)}, is not among log.dirs any more, and what it held would "
         f"begin anew, empty. {_remedy(path)}"
     )
 

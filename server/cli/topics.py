@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
     from ottla.wire.messages.metadata import MetadataResponseTopic
@@ -278,7 +278,7 @@ def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bo
 
 def _id_text(topic_id: bytes) -> str | None:
     """Format a topic id as Kafka does; None for brokers before 2.8, which have no topic ids."""
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else None
+    return uuid_text(topic_id) if any(topic_id) else None
 
 
 def _configs(cluster: Cluster, names: Iterable[str], with_defaults: bool) -> dict[str, dict[str, str | None]]:

@@ -9,7 +9,6 @@ another broker may have taken them. So nothing is sure before `note_registered`.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -30,6 +29,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
 )
 from ottla.replication.random_ids import random_uuid
+from ottla.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager.loading import HostedPartition
@@ -194,4 +194,4 @@ async def make_missing(
 
 def random_cluster_id() -> str:
     """Return a random UUID as Kafka writes it: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(random_uuid()).decode().rstrip("=")
+    return uuid_text(random_uuid())

@@ -38,14 +38,13 @@ from ottla.server.security.scram_credentials import (
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LONG_MAX
+from ottla.wire.uuids import UUID_BYTES, uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from ottla.server.config.security_config import TokenConfig
     from ottla.server.dispatch.context import RequestContext
-
-ID_BYTES = 16
 
 
 class DelegationToken(NamedTuple):
@@ -128,7 +127,7 @@ def _later(now_ms: int, period_ms: int) -> int:
 
 def _new_id() -> str:
     """Return a random id as Kafka spells it. It never begins with a dash, which would look like an option."""
-    while (text := base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode().rstrip("=")).startswith("-"):
+    while (text := uuid_text(secrets.token_bytes(UUID_BYTES))).startswith("-"):
         pass
     return text
 

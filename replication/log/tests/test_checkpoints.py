@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.log import checkpoints
 from ottla.replication.log.checkpoints import CorruptCheckpoint, MetaProperties
 from ottla.wire.tests.effort import examples
+from ottla.wire.uuids import uuid_text
 
 
 def test_offsets_are_written_as_kafka_does() -> None:
@@ -91,5 +92,14 @@ def test_anything_else_is_refused_in_order(data: bytes) -> None:
 @settings(max_examples=examples(50))
 @given(st.binary(min_size=16, max_size=16))
 def test_uuids_survive_their_text_form(uuid: bytes) -> None:
-    text = checkpoints.encode_uuid(uuid)
-    assert len(text) == 22 and checkpoints.decode_uuid(text) == uuid
+    text = uuid_text(uuid)
+    assert len(text) == 22 and checkpoints.decode_uuid(text) == checkpoints.decode_uuid(f"{text}==") == uuid
+
+
+@settings(max_examples=examples(50))
+@example("\u00e9" * 22)
+@example("A" * 21 + "*")
+@given(st.text(max_size=30))
+def test_any_text_is_a_uuid_or_refused(text: str) -> None:
+    with contextlib.suppress(CorruptCheckpoint):
+        assert len(checkpoints.decode_uuid(text)) == 16

@@ -7,6 +7,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.cluster.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.uuids import uuid_text
 
 
 def test_nodes_have_kafkas_text() -> None:
@@ -67,7 +68,7 @@ def test_no_path_leads_elsewhere(name: str) -> None:
 
 
 def test_uuids_are_22_characters() -> None:
-    assert znodes.encode_uuid(b"\xff" * 16) == "_____________________w"
+    assert uuid_text(b"\xff" * 16) == "_____________________w"
     assert znodes.decode_uuid("_____________________w") == b"\xff" * 16
     for text in ("", "AAAA", "*" * 22):
         with pytest.raises(MalformedNode):

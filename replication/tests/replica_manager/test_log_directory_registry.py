@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
+from ottla.replication.log.checkpoints import MetaProperties
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.replica_manager.log_directory_registry import (
     Identities,
@@ -15,6 +15,7 @@ from ottla.replication.replica_manager.log_directory_registry import (
     SeenDirectory,
     identify,
 )
+from ottla.wire.uuids import uuid_text
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 KNOWN = {A: KnownDirectory("/a"), B: KnownDirectory("/b")}
@@ -83,7 +84,7 @@ def test_an_added_directory_gets_an_id() -> None:
 def test_an_empty_directory_where_one_was_is_refused() -> None:
     words = refused(KNOWN, seen("/a", A), empty("/b"))
     assert words.startswith(
-        f"Log directory /b is empty, but this broker kept one there with directory.id {encode_uuid(B)}"
+        f"Log directory /b is empty, but this broker kept one there with directory.id {uuid_text(B)}"
     )
     assert words.endswith("--accept-empty-log-dir /b")
     assert "\n" not in words
@@ -99,14 +100,14 @@ def test_all_directories_of_a_broker_that_was_replaced_are_refused_until_they_ar
 
 def test_a_foreign_directory_is_refused() -> None:
     words = refused(KNOWN, seen("/a", A), seen("/b", C))
-    assert words.startswith(f"Log directory /b has directory.id {encode_uuid(C)}, which this broker does not know.")
+    assert words.startswith(f"Log directory /b has directory.id {uuid_text(C)}, which this broker does not know.")
     assert words.endswith("--accept-empty-log-dir /b")
     assert accepted_as(KNOWN, seen("/a", A), seen("/b", C), accepted=["/b"]) == {"/a": A, "/b": C}
 
 
 def test_a_directory_that_is_not_configured_any_more_is_missed() -> None:
     words = refused(KNOWN, seen("/a", A))
-    assert words.startswith(f"Log directory /b, directory.id {encode_uuid(B)}, is not among log.dirs any more")
+    assert words.startswith(f"Log directory /b, directory.id {uuid_text(B)}, is not among log.dirs any more")
     assert words.endswith("--accept-empty-log-dir /b")
     assert accepted_as(KNOWN, seen("/a", A), accepted=["/b"]) == {"/a": A}
     assert "is not among log.dirs" in refused(KNOWN, seen("/a", A), empty("/c"))

@@ -21,7 +21,6 @@ broker itself keeps nothing that was pushed.
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -54,6 +53,7 @@ from ottla.wire.messages.telemetry import (
     PushTelemetryResponse,
 )
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -206,7 +206,7 @@ class Telemetry:
 
     async def _hand_over(self, request: PushTelemetryRequest, instance: Instance, owner: str) -> None:
         push = Push(
-            instance_id=text_of(instance.instance_id),
+            instance_id=uuid_text(instance.instance_id),
             owner=owner,
             client=instance.client,
             data=request.metrics,
@@ -241,7 +241,7 @@ class Telemetry:
         # As in Kafka an instance keeps what was known of its client when it was first seen.
         client = _client(context) if known is None else known.client
         subscriptions = self._subscriptions.all()
-        matched = partial(wanted_of, subscriptions, client, text_of(instance_id))
+        matched = partial(wanted_of, subscriptions, client, uuid_text(instance_id))
         made = partial(self._made, instance_id, client, version, context, context.now_ms)
         return self._in_thread(_owner(context), matched, made) if is_dear(subscriptions) else made(matched())
 
@@ -275,7 +275,7 @@ class Telemetry:
             # A random UUID of RFC 4122, as Java makes them.
             random[6], random[8] = random[6] & 0x0F | 0x40, random[8] & 0x3F | 0x80
             made = bytes(random)
-            if made not in self.instances and not text_of(made).startswith("-"):
+            if made not in self.instances and not uuid_text(made).startswith("-"):
                 return made
 
 
@@ -316,11 +316,6 @@ async def _then(
     found: Coroutine[Any, Any, Instance], answer: Callable[[Instance], GetTelemetrySubscriptionsResponse]
 ) -> GetTelemetrySubscriptionsResponse:
     return answer(await found)
-
-
-def text_of(uuid: bytes) -> str:
-    """Format an id as Kafka does: in URL-safe Base64 without padding."""
-    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def _owner(context: RequestContext[Any]) -> str:

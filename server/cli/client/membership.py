@@ -9,7 +9,6 @@ If `is_lost` is set, other members may have the partitions already, and nothing 
 
 from __future__ import annotations
 
-import base64
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,6 +43,7 @@ from ottla.wire.messages.classic_group import (
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.offsets import OffsetCommitResponse
 from ottla.wire.schema import Message
+from ottla.wire.uuids import UUID_BYTES, uuid_text
 
 SESSION_S, HEARTBEAT_S, RETRY_S = 45.0, 3.0, 0.2
 REBALANCE_S = 300.0
@@ -299,7 +299,7 @@ JOINING, LEAVING = 0, -1  # member epochs with a meaning of their own
 
 def new_member_id() -> str:
     """Return a random member id in the form of Kafka's clients: a UUID in URL-safe base64."""
-    return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    return uuid_text(secrets.token_bytes(UUID_BYTES))
 
 
 class ConsumerMember:

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple, Self
 
 from ottla.replication.log.batch_scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_partition_metadata, encode_uuid
+from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_partition_metadata
 from ottla.replication.log.names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -44,6 +44,7 @@ from ottla.wire.records import (
     Record,
     increment_sequence,
 )
+from ottla.wire.uuids import uuid_text
 
 PIECE_BYTES = 1024 * 1024
 BATCH_BYTES_MAX = DECOMPRESSED_BYTES_MAX
@@ -405,6 +406,6 @@ def _epochs(path: Path, complain: Complain) -> Rows:
 
 def _metadata(path: Path, complain: Complain) -> Rows:
     try:
-        yield False, {"topicId": encode_uuid(decode_partition_metadata(read_small(path)))}
+        yield False, {"topicId": uuid_text(decode_partition_metadata(read_small(path)))}
     except CorruptCheckpoint as error:
         complain(path, f"{error} at position 0")

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from ottla.replication.log.checkpoints import encode_uuid
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.wire.schema import Array, Bytes, Field, Struct, Uuid
+from ottla.wire.uuids import uuid_text
 
 Row = dict[str, Any]
 
@@ -153,7 +153,7 @@ def _json_value(declared: Field, value: Any, version: int) -> Any:
         item = Field(declared.type.item, "0+", "none", None, None)
         return [_json_value(item, each, version) for each in value]
     if declared.type is Uuid:
-        return encode_uuid(value)
+        return uuid_text(value)
     if declared.type is Bytes:
         return base64.b64encode(value).decode()
     return as_json(value, version) if isinstance(value, Struct) else value
