@@ -118,6 +118,7 @@ def test_a_spread_is_taken_back(cluster, run):
     run("reassign", "execute", "uneven:0=0", "uneven:1=0", "uneven:2=0", "--wait")
     dry = run("spread", "--dry-run", "--json").json
     assert dry["undo"] == [] and "uneven" in {each["topic"] for each in dry["moved"]}
+    assert run("spread", "--dry-run").out.endswith("would be moved\nNothing is changed: this is a dry run.\n")
     told = run("spread", "--json").json
     [undo] = told["undo"]
     words = undo.split()[1:]

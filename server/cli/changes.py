@@ -24,6 +24,8 @@ from ottla.server.cli.client.output import (
 )
 from ottla.server.cli.on_cluster import wants_json
 
+DRY_RUN = "Nothing is changed: this is a dry run."
+
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 partition" or "1,024 partitions"."""
@@ -143,7 +145,7 @@ def report(
         return
     show()
     if options.dry_run:
-        print_line("Nothing is changed: this is a dry run.")
+        print_line(DRY_RUN)
         return
     print_undo(undo)
     if never and not undo:

@@ -47,6 +47,15 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is none of the action's choices; argparse calls this for each value."""
+        if action.choices is None or value in action.choices or isinstance(action, argparse._SubParsersAction):
+            super()._check_value(action, value)
+            return
+        known = [str(each) for each in action.choices]
+        name = "/".join([*action.option_strings, ""])[:-1]
+        self.error(f"{name} {value}: must be {' or '.join(filter(None, (', '.join(known[:-1]), known[-1])))}".lstrip())
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = self.parse_known_args(args, namespace)
         if rest:

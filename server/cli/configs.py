@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Tells which settings are in force in a cluster and where each value comes from: the topic, the broker, the cluster's default for all
-brokers, the broker's file of settings, or Kafka's default. Below it stand the values that it hides. --set and --delete change some.
+brokers, the broker's start (its file of settings, options and variables), or Kafka's default. Below it stand the values that it
+hides. --set and --delete change some.
 """
 
 EXAMPLES = """\

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.changes import print_undo, undo_command
+from ottla.server.cli.changes import DRY_RUN, print_undo, undo_command
 from ottla.server.cli.client.output import (
     RequestFailed,
     UsageError,
@@ -146,9 +146,13 @@ def _print_result(
         return
     if not moves:
         print_line(nothing_to_move(brokers))
+        if options.dry_run:
+            print_line(DRY_RUN)
         return
     rows = [(each.topic, each.partition, ids(were[each[:2]]), ids(each.replicas)) for each in moves]
     print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
     print_line("")
     print_line(f"{len(moves)} of {len(before)} partitions {'would be' if options.dry_run else 'are'} moved")
+    if options.dry_run:
+        print_line(DRY_RUN)
     print_undo(undo)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, done_word, report, undo_command
-from ottla.server.cli.client.cluster import check_answered
+from ottla.server.cli.client.cluster import check_answered, nearest
 from ottla.server.cli.client.output import (
     RequestFailed,
     UsageError,
@@ -120,7 +120,10 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _logins(cluster: Cluster, names: Sequence[str] = ()) -> list[Login]:
-    """Request the users with their mechanisms, sorted; `names`: only these, which have to exist. Raises RequestFailed."""
+    """Request the users with their mechanisms, sorted; `names`: only these, which have to exist. Raises RequestFailed.
+
+    The error for a missing user suggests the nearest name.
+    """
     wanted = [UserName(name=each) for each in dict.fromkeys(names)] or None
 
     def ask() -> list[Login]:
@@ -129,7 +132,8 @@ def _logins(cluster: Cluster, names: Sequence[str] = ()) -> list[Login]:
         found = []
         for each in answer.results:
             if each.error_code == ErrorCode.RESOURCE_NOT_FOUND:
-                raise RequestFailed(f"user {each.user} does not exist: `ottla users` lists those that do")
+                hint = nearest(each.user, list(dict.fromkeys(known.user for known in _logins(cluster))))
+                raise RequestFailed(f"user {each.user} does not exist: {hint}`ottla users` lists those that do")
             cluster.check(f"user {each.user}", each.error_code, each.error_message)
             found += [
                 Login(each.user, TYPES.get(info.mechanism, "unknown"), info.iterations)

@@ -27,13 +27,13 @@ SOURCES = {
     1: "topic",
     2: "broker",
     3: "cluster default",
-    4: "file",
+    4: "start",
     5: "default",
     6: "logger",
     7: "client metrics",
     8: "group",
 }
-"""Places that a value can come from, by Kafka's number of the source."""
+"""Places that a value can come from, by Kafka's number of the source. "start": a file, options or variables of the start."""
 
 OWN_SOURCES = {TOPIC: "topic", BROKER: "broker", LOGGERS: "logger", CLIENT_METRICS: "client metrics", GROUP: "group"}
 _KIND_NAMES = {

@@ -102,7 +102,12 @@ def test_any_line_has_an_answer(line: str) -> None:
         ("--verison", "ottla has no option --verison; did you mean --version?"),
         ("start --zzz", "ottla start has no option --zzz (ottla start --help)"),
         ("zzz", "ottla has no command zzz (ottla --help)"),
-        ("completion tcsh", "invalid choice: 'tcsh'"),
+        ("completion tcsh", "ottla: tcsh: must be bash, zsh or fish (ottla completion --help)"),
+        ("cluster stop-broker 2", "ottla: stop-broker: must be status or start-broker (ottla cluster --help)"),
+        (
+            "consume --commit often t",
+            "ottla: --commit often: must be regularly, each, end or never (ottla consume --help)",
+        ),
         ("certificates", "the following arguments are required: FOLDER"),
         ("cluster --brokers", "expected one argument"),
         ("cluster --brokers many", "many is not a number"),

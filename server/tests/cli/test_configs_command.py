@@ -42,7 +42,7 @@ def rows(told: Told) -> list[list[str]]:
 def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
     """The topic's before the broker's, before that of all brokers, before the file's, before the default."""
     look = ("configs", "topic", TOPIC, "retention.ms")
-    assert rows(ottla(*look))[0] == ["retention.ms", "1000", "file"]
+    assert rows(ottla(*look))[0] == ["retention.ms", "1000", "start"]
     changes = [
         ottla("configs", "cluster", "--set", "log.retention.ms=2s"),
         ottla("configs", "broker", "7", "--set", "log.retention.ms=3000"),
@@ -54,7 +54,7 @@ def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
         ["retention.ms", "4000", "topic"],
         ["log.retention.ms", "3000", "broker"],
         ["log.retention.ms", "2000", "cluster default"],
-        ["log.retention.ms", "1000", "file"],
+        ["log.retention.ms", "1000", "start"],
         ["log.retention.hours", "168 (7 days)", "default"],
     ]
     [told] = ottla(*look, "--json").json[0]["settings"]
@@ -63,7 +63,7 @@ def test_a_value_and_those_that_it_hides(ottla: Shell, broker: Broker) -> None:
     )  # fmt: skip
     for change in reversed(changes):
         ottla.undo(change)
-    assert rows(ottla(*look)) == [["retention.ms", "1000", "file"], ["log.retention.hours", "168 (7 days)", "default"]]
+    assert rows(ottla(*look)) == [["retention.ms", "1000", "start"], ["log.retention.hours", "168 (7 days)", "default"]]
     assert broker.partition(TOPIC, 0).log.config.retention_ms == 1000
 
 
@@ -91,21 +91,21 @@ def test_a_broker_that_knows_of_no_broker_is_told_of(
 def test_a_dry_run_has_it_checked(ottla: Shell, broker: Broker) -> None:
     told = ottla("configs", "cluster", "--set", "log.retention.ms=5", "--dry-run")
     assert told.lines[-1] == "Nothing is changed: this is a dry run."
-    assert rows(ottla("configs", "topic", TOPIC, "retention.ms"))[0] == ["retention.ms", "1000", "file"]
+    assert rows(ottla("configs", "topic", TOPIC, "retention.ms"))[0] == ["retention.ms", "1000", "start"]
     assert "(INVALID_REQUEST)" in ottla("configs", "cluster", "--set", "log.retention.ms=x", "--dry-run").refusal()
 
 
 def test_brokers_are_meant_without_a_word(ottla: Shell) -> None:
     plain = ottla("configs")
-    assert ["log.retention.ms", "1000", "file"] in rows(plain)
+    assert ["log.retention.ms", "1000", "start"] in rows(plain)
     assert plain.out == ottla("configs", "broker").out == ottla("configs", "broker", "7").out
-    assert rows(ottla("configs", "broker", "log.retention.ms"))[0] == ["log.retention.ms", "1000", "file"]
+    assert rows(ottla("configs", "broker", "log.retention.ms"))[0] == ["log.retention.ms", "1000", "start"]
     assert len(ottla("configs", "broker", "--all").lines) > 2 * len(plain.lines)
 
 
 def test_passwords_are_hidden(ottla: Shell) -> None:
     told = ottla("configs", "broker", "7", "ssl.keystore.password")
-    assert rows(told)[0] == ["ssl.keystore.password", "(hidden)", "file"]
+    assert rows(told)[0] == ["ssl.keystore.password", "(hidden)", "start"]
     change = ottla("configs", "broker", "7", "--set", "ssl.truststore.password=another")
     assert "another" not in change.out + change.err
     if change.code == 0:

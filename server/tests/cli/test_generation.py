@@ -197,7 +197,7 @@ def test_a_time_is_read():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nonsense"], "invalid choice"),
+        (["nonsense"], "nonsense: must be clicks, posts, metrics or changes"),
         (["clicks", "--late", "0.6"], "0.6 is not a share from 0 to 0.5"),
         (["clicks", "--poison", "nan"], "nan is not a share"),
         (["clicks", "--rate", "100001"], "more than 100000 records a second"),
@@ -205,7 +205,7 @@ def test_a_time_is_read():
         (["clicks", "--begin", "0001-01-01"], "0001-01-01 is not a time such as 2026"),
         (["clicks", "--begin", "1700-01-01T00:00:00Z"], "is not a time"),
         (["clicks", "--begin", "-60w1"], "-60w1 is not a time such as 2026-01-01T00:00:00Z, -1h or now"),
-        (["clicks", "--format", "xml"], "invalid choice"),
+        (["clicks", "--format", "xml"], "--format xml: must be json or avro"),
         (["clicks", "--records", "0"], "0 is not a number from 1 on"),
     ],
 )

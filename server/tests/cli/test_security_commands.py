@@ -251,6 +251,7 @@ def test_a_password_is_changed_from_stdin_and_deleted(ottla: Shell, as_user: Cal
     assert "There is nobody to ask: give --yes" in ottla("users", "delete", "dora").refusal(2)
     assert ottla("users", "delete", "dora", answer="\n").code == 1
     assert ottla("users", "delete", "dora", "--dry-run").code == 0
+    assert "user doar does not exist: did you mean dora? `ottla users`" in ottla("users", "delete", "doar").refusal()
     assert logs_in(as_user, "dora", "two", "SCRAM-SHA-256")
     assert ottla("users", "delete", "dora", answer="y\n").code == 0
     assert not logs_in(as_user, "dora", "two", "SCRAM-SHA-256")
