@@ -7,8 +7,12 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +73,41 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _run_on(of_fixture: trio.abc.Clock, test: Any, *, clock: trio.abc.Clock | None, **options: Any) -> Any:
     return trio.run(test, clock=clock or of_fixture, **options)
+
+
+WATCHED_S, WATCHED_TIMES = 0.2, 5
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spinning_threads() -> Iterator[Callable[[], list[str]]]:
+    """Return a function that names the other threads that never wait. One that a test leaves behind slows all tests after it."""
+    yield _spinning_threads
+    assert not (left := _spinning_threads()), f"tests have left threads behind that never wait: {left}"
+
+
+def _spinning_threads() -> list[str]:
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    for _ in range(WATCHED_TIMES):
+        before = [_busy_ns(each) for each in others]
+        time.sleep(WATCHED_S)
+        # Two of them share the interpreter's lock.
+        others = [
+            each
+            for each, then in zip(others, before, strict=True)
+            if _busy_ns(each) - then > 0.4 * WATCHED_S * 1_000_000_000
+        ]
+        if not others:
+            break
+    return [each.name for each in others]
+
+
+def _busy_ns(thread: threading.Thread) -> int:
+    """Time that a thread had a processor or waited for one; 0 if it has ended or if the system does not say."""
+    try:
+        told = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
+        return int(told[0]) + int(told[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
