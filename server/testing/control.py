@@ -1,0 +1,252 @@
+"""The control port: a test's Kafka by HTTP and JSON, for tests in any language.
+
+GET /openapi.json describes every operation; it is made from the functions of `control_operations.py`. A refusal is JSON, too:
+{"error": "one sentence"}, with 400 for wrong use, 409 for an error of Kafka's, 404 for a path that is none.
+
+Whoever reaches the port does what they like with the brokers. So it listens on loopback alone, unless a token is given, which
+each request then has to bring (Authorization: Bearer TOKEN).
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import json
+import socket
+import threading
+import types
+import typing
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import Any, Final
+
+import trio
+
+from ottla import __version__
+from ottla.replication.log.descriptors import Descriptors
+from ottla.server.admin.http.routes import JSON, Refused, Request, Response, Routes
+from ottla.server.admin.http.server import HttpServer
+from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
+from ottla.server.serving import StartupError
+from ottla.server.testing.control_operations import OPERATIONS, Operation
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.kafka import Kafka
+from ottla.wire.errors import KafkaError
+
+BODY_BYTES_MAX = 16 << 20
+SCHEMAS: Final[Mapping[Any, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    list[int]: {"type": "array", "items": {"type": "integer"}},
+    list[str]: {"type": "array", "items": {"type": "string"}},
+    dict[str, Any]: {"type": "object"},
+    dict[str, str]: {"type": "object", "additionalProperties": {"type": "string"}},
+}
+"""JSON schemas of the types that parameters have."""
+
+
+class Control:
+    """Server of the control port, in a thread of its own: an advance of the brokers' clock must not end its requests."""
+
+    def __init__(self, kafka: Kafka, host: str, port: int, token: str | None = None) -> None:
+        """Listen on HOST:PORT. Raises LabError for an address beyond loopback without a token, and OSError."""
+        if token is None and not _is_loopback(host):
+            raise LabError(
+                f"The control port would be open to everybody at {host}; give a token, or listen on 127.0.0.1."
+            )
+        self._kafka, self._host, self._token = kafka, host, token
+        self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
+        self._stopping: tuple[trio.lowlevel.TrioToken, trio.Event] | None = None
+        ready = threading.Event()
+        self._thread = threading.Thread(target=trio.run, args=[self._serve, ready], name="ottla-control", daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    @property
+    def url(self) -> str:
+        """URL of the port, without a path."""
+        return f"http://[{self._host}]:{self.port}" if ":" in self._host else f"http://{self._host}:{self.port}"
+
+    def close(self) -> None:
+        """Answer what is being asked, and stop to listen. A second call does nothing."""
+        if self._stopping is not None:
+            (token, stopping), self._stopping = self._stopping, None
+            token.run_sync_soon(stopping.set)
+            self._thread.join()
+            self._socket.close()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        stopping = trio.Event()
+        self._stopping = trio.lowlevel.current_trio_token(), stopping
+        ready.set()
+        server = HttpServer(self._routes(), ApiGuard(self._host), Descriptors(), FreePace(), LIMITS)
+        await server.run_until(stopping, self._socket)
+
+    def _routes(self) -> Routes:
+        routes = _JsonRoutes()
+
+        def check(request: Request) -> None:
+            given = request.headers.get("authorization", "")
+            if self._token is not None and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+                raise Refused(401, "The token is missing or wrong: Authorization: Bearer TOKEN.", _CHALLENGE)
+
+        async def described(_: Request) -> Response:
+            return _json(openapi())
+
+        routes.get("/openapi.json", described, check=check)
+        for operation in OPERATIONS:
+            handler = self._handler(operation)
+            if operation.method == "GET":
+                routes.get(operation.path, handler, check=check)
+            else:
+                routes.post(operation.path, handler, body_bytes_max=BODY_BYTES_MAX, check=check)
+        return routes
+
+    def _handler(self, operation: Operation) -> Callable[[Request], Any]:
+        async def handle(request: Request) -> Response:
+            given = request.query if operation.method == "GET" else _body(request)
+            arguments = arguments_of(operation, given, are_texts=operation.method == "GET")
+            try:
+                # In a thread, because each waits for the brokers' own.
+                return _json(await trio.to_thread.run_sync(lambda: operation.run(self._kafka, **arguments)))
+            except LabError as error:
+                raise Refused(400, str(error)) from None
+            except (KafkaError, StartupError) as error:
+                raise Refused(409, str(error)) from None
+
+        return handle
+
+
+_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
+
+
+class _JsonRoutes(Routes):
+    """Routes whose refusals are JSON."""
+
+    def refusal(self, refused: Refused) -> Response:
+        body = json.dumps({"error": str(refused)}).encode()
+        return Response(body, status=refused.status, content_type=JSON, headers=refused.headers)
+
+
+def _json(answer: Any) -> Response:
+    return Response(json.dumps(answer).encode(), content_type=JSON)
+
+
+def _body(request: Request) -> Mapping[str, Any]:
+    try:
+        given = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError):
+        raise Refused(400, "The body is no JSON.") from None
+    if not isinstance(given, dict):
+        raise Refused(400, 'The body has to be a JSON object, such as {"name": "orders"}.')
+    return given
+
+
+def arguments_of(operation: Operation, given: Mapping[str, Any], *, are_texts: bool) -> dict[str, Any]:
+    """Return an operation's arguments from JSON, or from the texts of a query. Raises Refused."""
+    parameters = _parameters(operation)
+    for name in given:
+        if name not in parameters:
+            near = get_close_matches(name, parameters, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters) or 'nothing'}."
+            raise Refused(400, f"{operation.path} has no parameter {name}{hint}")
+    arguments = {}
+    for name, parameter in parameters.items():
+        if name in given:
+            arguments[name] = _converted(name, given[name], parameter.annotation, are_texts=are_texts)
+        elif parameter.default is inspect.Parameter.empty:
+            raise Refused(400, f"{operation.path} needs {name}.")
+    return arguments
+
+
+def _parameters(operation: Operation) -> dict[str, inspect.Parameter]:
+    signature = inspect.signature(operation.run, eval_str=True)
+    return dict(list(signature.parameters.items())[1:])  # without the Kafka
+
+
+def _required(annotation: Any) -> Any:
+    """Return the type of a value that is not None."""
+    if isinstance(annotation, types.UnionType):
+        return next(each for each in typing.get_args(annotation) if each is not types.NoneType)
+    return annotation
+
+
+def _converted(name: str, value: Any, annotation: Any, *, are_texts: bool) -> Any:
+    wanted = _required(annotation)
+    if value is None and wanted is not annotation:
+        return None
+    if are_texts and wanted in (int, bool):
+        try:
+            value = int(value) if wanted is int else {"true": True, "false": False}[value]
+        except (ValueError, KeyError):
+            raise Refused(400, f"{name} has to be {_told(wanted)}.") from None
+    if not _fits(value, wanted):
+        raise Refused(400, f"{name} has to be {_told(wanted)}.")
+    return value
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    inner = typing.get_args(wanted)
+    kind = typing.get_origin(wanted) or wanted
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return False
+    if kind is list:
+        return all(_fits(each, inner[0]) for each in value)
+    return kind is not dict or inner[1] is Any or all(_fits(each, inner[1]) for each in value.values())
+
+
+def _told(wanted: Any) -> str:
+    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+    if wanted in names:
+        return names[wanted]
+    return "an object" if typing.get_origin(wanted) is dict else "an array"
+
+
+def openapi() -> dict[str, Any]:
+    """Return the description of all operations as an OpenAPI 3.1 document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    info = {"title": "Ottla: Kafka inside a test", "version": __version__}
+    return {"openapi": "3.1.0", "info": info, "paths": paths}
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    properties, required = {}, []
+    for name, parameter in _parameters(operation).items():
+        schema = dict(SCHEMAS[_required(parameter.annotation)])
+        if parameter.default is inspect.Parameter.empty:
+            required.append(name)
+        elif parameter.default is not None:
+            schema["default"] = parameter.default
+        properties[name] = schema
+    summary = (inspect.getdoc(operation.run) or "").partition("\n")[0]
+    refusal = {"description": "one sentence", "content": {JSON: {"schema": _ERROR}}}
+    answers = {"200": {"description": "done", "content": {JSON: {}}}, "400": refusal, "409": refusal}
+    told: dict[str, Any] = {"operationId": operation.run.__name__, "summary": summary, "responses": answers}
+    if operation.method == "GET":
+        told["parameters"] = [
+            {"name": name, "in": "query", "required": name in required, "schema": schema}
+            for name, schema in properties.items()
+        ]
+    else:
+        schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        told["requestBody"] = {"required": bool(required), "content": {JSON: {"schema": schema}}}
+    return told
+
+
+_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
