@@ -67,6 +67,7 @@ examples:
   ottla start --port 9093                        listen on 127.0.0.1:9093; 0 takes any free port and prints it
   ottla start --http :9644                       console, health and metrics on http://127.0.0.1:9644
   ottla start --registry 8081                    a schema registry on http://127.0.0.1:8081
+  ottla start --control 9098                     in memory, with clock and faults by HTTP, for tests
   ottla start --workers auto                     all cores: several brokers behind one bootstrap address
   ottla start server.properties --add-scram @users
                                      begin with the SCRAM users of a file, such as
@@ -93,6 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--console-write", action="store_true", help=write)
     user, users = "MECHANISM=[name=...,password=...]", "if there is none of that name; @FILE has one a line; repeatable"
     add("--add-scram", action="append", default=[], metavar=user, help=f"a SCRAM user to begin with, {users}")
+    control = "keep all data in memory, and serve the control port of tests there (docs/testing.md)"
+    add("--control", metavar="HOST:PORT", help=control)
+    add("--control-token", metavar="TOKEN", help="let only those use the control port who bring this token")
     add_logs(parser)
     form = "lines for people, or a JSON object a line (default: text)"
     add("--log-format", choices=LOG_FORMATS, default="text", help=form)
@@ -110,6 +114,10 @@ def run(options: argparse.Namespace) -> int:
         if environment is not None:
             users += _complete(texts, environment)
         config = load_config(texts)
+        if options.control is not None:
+            from ottla.server.testing.command import serve_controlled  # here, because only tests want it
+
+            return serve_controlled(texts, options.control, options.control_token)
         accepted = tuple(options.accept_empty_log_dir)
         config = replace(config, accepted_log_dirs=accepted, first_users=users)
         if environment is not None:

@@ -10,6 +10,8 @@
     shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`
     lab.py                  a world as other threads reach it
+    control.py              the control port: all of it by HTTP
+    control_operations.py   what that offers
     world.py                a broker or a cluster from nothing; requests without a connection
     node.py                 one broker: start, stop, kill
     snapshots.py            snapshot, restore and fork of a world

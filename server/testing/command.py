@@ -1,4 +1,7 @@
-"""ottla test [--brokers N] [--topic NAME[:PARTITIONS]]... [--override name=value]... -- COMMAND"""
+"""ottla test [--brokers N] [--topic NAME[:PARTITIONS]]... [--override name=value]... [--control HOST:PORT] -- COMMAND
+
+Also what `ottla start --control` does: such a broker until a signal, with the control port.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_USAGE, fail
+from ottla import __version__
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 from ottla.server.config.broker_config import ConfigError
+from ottla.server.config.server_config import parse_http_listener
 from ottla.server.serving import StartupError
+from ottla.server.standard_streams import announce
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.wire.errors import KafkaError
 
 VARIABLES: Final = ("OTTLA_BOOTSTRAP", "OTTLA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS")
+CONTROL: Final = "OTTLA_CONTROL"
+ENDING: Final = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+LISTENERS: Final = "PLAINTEXT://127.0.0.1:9092"
+OF_DISKS: Final = ("log.dir", "log.dirs", "num.workers")
+"""Settings of a broker on disks, which one in memory does without."""
+
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells have it
 
 DESCRIPTION = """\
@@ -30,6 +43,7 @@ examples:
   ottla test -- pytest -q                        a test suite that reads KAFKA_BOOTSTRAP_SERVERS
   ottla test --topic orders:3 -- npm test        with a topic of three partitions
   ottla test --brokers 3 -- ./gradlew test       with a cluster of three brokers
+  ottla test --control 127.0.0.1:0 -- go test    with a control port, whose URL is in OTTLA_CONTROL
 """
 
 
@@ -50,7 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="name=value",
         help="a setting of the brokers (may be repeated)",
     )
+    add_control(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
+
+
+def add_control(parser: argparse.ArgumentParser) -> None:
+    """Add --control and --control-token."""
+    what = "serve the control port there: a test's clock, faults and looks by HTTP; a broker in memory has it"
+    parser.add_argument("--control", metavar="HOST:PORT", help=what)
+    parser.add_argument("--control-token", metavar="TOKEN", help="let only those use it who bring this token")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,11 +88,56 @@ def run(options: argparse.Namespace) -> int:
         with Kafka(options.brokers, settings) as kafka:
             for name, partitions in topics:
                 kafka.topic(name, partitions)
-            return _run(command, kafka.bootstrap)
+            with _control(kafka, options.control, options.control_token) as url:
+                return _run(command, kafka.bootstrap, url)
     except (LabError, ConfigError) as error:
         return fail(str(error), EXIT_USAGE)
     except (StartupError, KafkaError) as error:
         return fail(str(error), EXIT_FAILED)
+
+
+def serve_controlled(texts: Mapping[str, str], control: str, token: str | None) -> int:
+    """Run a broker in memory with a control port until SIGTERM or Ctrl-C; return the exit code. `texts`: its settings."""
+    # Blocked before there are threads, which would take the signals otherwise.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    settings = {name: text for name, text in texts.items() if name not in OF_DISKS}
+    try:
+        with Kafka(settings={"listeners": LISTENERS} | settings) as kafka, _control(kafka, control, token) as url:
+            announce(
+                [
+                    f"ottla {__version__}, with its data in memory: nothing is kept when it ends",
+                    f"  control         {url}/openapi.json",
+                    "  stop            Ctrl-C stops it",
+                    f"listening on {kafka.bootstrap}",
+                ]
+            )
+            signal.sigwait(ENDING)
+    except (LabError, ConfigError) as error:
+        return fail(str(error), EXIT_USAGE)
+    except (StartupError, KafkaError) as error:
+        return fail(str(error), EXIT_FAILED)
+    return EXIT_OK
+
+
+@contextmanager
+def _control(kafka: Kafka, address: str | None, token: str | None) -> Iterator[str | None]:
+    """Serve the control port at HOST:PORT, or PORT on loopback, in this block; yields its URL. None: there is none."""
+    if address is None:
+        yield None
+        return
+    from ottla.server.testing.control import Control  # here, because it loads an HTTP server
+
+    place = parse_http_listener(f":{address}" if address.isascii() and address.isdecimal() else address)
+    if place is None:
+        raise LabError(f"--control {address}: write HOST:PORT, or a PORT on loopback")
+    try:
+        control = Control(kafka, *place, token)
+    except OSError as error:
+        raise LabError(f"--control {address}: {error.strerror or error}") from None
+    try:
+        yield control.url
+    finally:
+        control.close()
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -89,12 +156,13 @@ def _topic(text: str) -> tuple[str, int]:
     return name, int(count) if found else 1
 
 
-def _run(command: Sequence[str], bootstrap: str) -> int:
+def _run(command: Sequence[str], bootstrap: str, control: str | None) -> int:
     # The command gets Ctrl-C from the terminal itself, and decides what its end is.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         sys.stdout.flush()
-        process = subprocess.Popen(command, env=os.environ | dict.fromkeys(VARIABLES, bootstrap))
+        variables = {} if control is None else {CONTROL: control}
+        process = subprocess.Popen(command, env=os.environ | dict.fromkeys(VARIABLES, bootstrap) | variables)
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
         return fail(f"{command[0]} cannot be run: {error.strerror}", code)

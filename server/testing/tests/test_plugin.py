@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +89,33 @@ sys.exit(7)
     assert (told.returncode, told.stdout, told.stderr) == (7, "", "")
 
 
+def test_a_command_finds_the_control_port():
+    code = """
+import json, os, urllib.request
+with urllib.request.urlopen(os.environ["OTTLA_CONTROL"] + "/kafka") as answer:
+    assert json.load(answer)["bootstrap"] == os.environ["OTTLA_BOOTSTRAP"]
+"""
+    assert main(["test", "--control", "127.0.0.1:0", "--", sys.executable, "-c", code]) == 0
+
+
+def test_start_with_a_control_port_keeps_its_data_in_memory(tmp_path: Path):
+    words = ["start", "--port", "0", "--control", "0", "--override", f"log.dirs={tmp_path}"]
+    process = subprocess.Popen([sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.strip())
+            if line.startswith("listening on"):
+                break
+        (url,) = [line.split()[-1] for line in lines if line.startswith("control")]
+        with urllib.request.urlopen(url) as answer:
+            assert json.load(answer)["openapi"] == "3.1.0"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -98,6 +128,8 @@ sys.exit(7)
         (["--override", "x", "--", "true"], 2, "write name=value"),
         (["--override", "num.partition=1", "--", "true"], 2, "num.partitions"),
         (["--brokers", "0", "--", "true"], 2, "ask for 1 or more"),
+        (["--control", "x", "--", "true"], 2, "write HOST:PORT, or a PORT on loopback"),
+        (["--control", "0.0.0.0:0", "--", "true"], 2, "give a token, or listen on 127.0.0.1"),
         (["--", "sh", "-c", f"kill -{int(signal.SIGKILL)} $$"], 137, ""),
     ],
 )
