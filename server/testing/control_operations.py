@@ -1,4 +1,4 @@
-"""What the control port offers: a function for each operation, with the names that its JSON has.
+"""Operations of the control port: a function for each, with the names that its JSON has.
 
 `control.py` derives the paths' description (OpenAPI) from the functions: their parameters, defaults and first lines. Bytes are
 texts where they are UTF-8, and base64 in the field of the same name with `_base64`.
