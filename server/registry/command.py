@@ -6,8 +6,10 @@ The line "registry at URL" goes to stdout when the topic has been read; the log 
 from __future__ import annotations
 
 import argparse
+import gc
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +25,16 @@ from ottla.server.cli.on_cluster import bootstrap_addresses, client_settings
 if TYPE_CHECKING:
     import ssl
 
+    import trio
+
     from ottla.server.registry.election import Identity
     from ottla.server.registry.serving import RegistryConfig
 
 LISTEN = "127.0.0.1:8081"
 REACH_TIMEOUT_S = 5.0
+RARELY = 50_000, 20, 50
+"""Objects made before garbage is collected: a topic that is read becomes very many, none of which is garbage."""
+
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that parses a schema yields to the event loop."""
 
@@ -95,12 +102,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(config: RegistryConfig, sock: socket.socket, reach: partial[Cluster]) -> int:
+    from ottla.replication.log.descriptors import Descriptors, raise_limit
     from ottla.server.registry.serving import serve_registry
 
     sys.setswitchinterval(SWITCH_SECONDS)
-    return http_service.serve_until_signal(
-        "registry", config.context, sock, partial(serve_registry, config, sock, reach)
-    )
+    gc.set_threshold(*RARELY)
+
+    async def serve(on_ready: Callable[[], None], stopping: trio.Event) -> None:
+        def freeze_and_tell() -> None:
+            # What has been read stays, and is not looked at by each collection of garbage.
+            gc.freeze()
+            on_ready()
+
+        await serve_registry(config, sock, reach, freeze_and_tell, stopping, Descriptors(raise_limit()))
+
+    return http_service.serve_until_signal("registry", config.context, sock, serve)
 
 
 def _config(options: argparse.Namespace, address: tuple[str, int]) -> RegistryConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.log.descriptors import Descriptors, raise_limit
+from ottla.replication.log.descriptors import Descriptors
 from ottla.server.admin.http.server import HttpServer
 from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
 from ottla.server.registry.access import Access
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     import ssl
 
 logger = logging.getLogger("ottla.registry")
-
-RARELY = 50_000, 20, 50
-"""Objects made before garbage is collected: a topic that is read becomes very many, none of which is garbage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +45,17 @@ class RegistryConfig:
 
 
 async def serve_registry(
-    config: RegistryConfig, sock: socket.socket, reach: Reach, on_ready: Callable[[], None], stopping: trio.Event
+    config: RegistryConfig,
+    sock: socket.socket,
+    reach: Reach,
+    on_ready: Callable[[], None],
+    stopping: trio.Event,
+    descriptors: Descriptors | None = None,
 ) -> None:
-    """Serve a listening socket until `stopping`. Calls `on_ready` when the schemas topic is read to its end."""
+    """Serve a listening socket until `stopping`. Calls `on_ready` when the schemas topic is read to its end.
+
+    `descriptors` limits the connections; None: no limit of descriptors.
+    """
     state = RegistryState(config.compatibility)
     topic = SchemasTopic(reach, config.topic, state)
     judging = Judging(state)
@@ -60,16 +64,13 @@ async def serve_registry(
     others = Alone() if election is None else Others(election, config.others_context)
     api = RegistryApi(Reading(state), writing, judging, topic, others, config.access, config.group)
     guard = ApiGuard(sock.getsockname()[0])
-    server = HttpServer(api, guard, Descriptors(raise_limit()), FreePace(), LIMITS, config.context)
+    server = HttpServer(api, guard, descriptors or Descriptors(), FreePace(), LIMITS, config.context)
 
     async def tell() -> None:
         await topic.loaded.wait()
-        # What has been read stays, and is not looked at by each collection of garbage.
-        gc.freeze()
         logger.info("%s is read: %d schemas of %d subjects", topic.name, state.schema_count, len(state.names))
         on_ready()
 
-    gc.set_threshold(*RARELY)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(topic.run)
         if election is not None:

@@ -10,6 +10,7 @@
     shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`
     lab.py                  a world as other threads reach it
+    registry.py             a schema registry beside the brokers
     control.py              the control port: all of it by HTTP
     control_operations.py   what that offers
     world.py                a broker or a cluster from nothing; requests without a connection

@@ -37,6 +37,7 @@ from ottla.wire.records import Record as EncodedRecord
 
 if TYPE_CHECKING:
     from ottla.server.testing.loop import LabLoop
+    from ottla.server.testing.registry import Registry
     from ottla.wire.schema import Message
 
 BY_NAME = 12  # the last version of Produce that names topics and not their ids
@@ -97,6 +98,7 @@ class Kafka(Lab):
         self._next_partition = 0
         self.repeat = Repeat()
         self.chaoses: list[Chaos] = []
+        self._registry: Registry | None = None
 
     def _make_world(self) -> World:
         return World(self.loop, brokers=self._brokers, settings=self._settings)
@@ -109,6 +111,9 @@ class Kafka(Lab):
 
     def close(self) -> None:
         """End the brokers and their faults; nothing is left of them. A second call does nothing."""
+        if self._registry is not None:
+            self._registry.close()
+            self._registry = None
         for each in self.chaoses:
             each.stop()
         super().close()
@@ -299,6 +304,15 @@ class Kafka(Lab):
         """Id of the controller; None while there is none."""
         node = self.loop.call_sync(self.world.controller)
         return None if node is None else node.node_id
+
+    @property
+    def registry(self) -> Registry:
+        """Schema registry beside the brokers, started at its first use; `kafka.registry.url` is where it is."""
+        from ottla.server.testing.registry import Registry  # here, because few tests use schemas
+
+        if self._registry is None:
+            self._registry = Registry(self.bootstrap)
+        return self._registry
 
     def chaos(self, seed: int | None = None, faults: Sequence[str] | None = None) -> Chaos:
         """Begin to make faults, drawn from a seed; `with kafka.chaos():` ends them, and so does the end of this Kafka.
