@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -115,9 +116,9 @@ def run(options: argparse.Namespace) -> int:
             users += _complete(texts, environment)
         config = load_config(texts)
         if options.control is not None:
-            from ottla.server.testing.command import serve_controlled  # here, because only tests want it
-
-            return serve_controlled(texts, options.control, options.control_token)
+            # By its name, as the commands above this package are loaded.
+            lab = importlib.import_module("ottla.server.testing.command")
+            return int(lab.serve_controlled(texts, options.control, options.control_token))
         accepted = tuple(options.accept_empty_log_dir)
         config = replace(config, accepted_log_dirs=accepted, first_users=users)
         if environment is not None:
