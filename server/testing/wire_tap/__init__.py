@@ -9,6 +9,9 @@ topic_names.py   names of topic ids
 kafka_names.py   APIs, errors and message classes by Kafka's names
 frames.py        cuts a stream into frames and keeps what is asked of each
 skeletons.py     keeps of a large frame everything but its records
-conversation.py  machine of one connection: bytes of both sides in, bytes for both sides out
+conversation.py  machine of one connection that listens
+ruled_conversation.py  the machine when rules act: bytes of both sides in, bytes for both sides out
+rules.py         rules in force: fail, delay, half, twice, drop, disconnect
+refusals.py      error answers for a whole request or some of its partitions
 tapped.py        transport of a tapped connection
 """

@@ -23,6 +23,7 @@ class Filter:
         partition: int | None = None,
         group: str | None = None,
         error: str | None = None,
+        of_brokers: bool = False,
         **fields: Any,
     ) -> None:
         """`fields`: values of fields of the request, at any depth; a list field holds if it has the value, too.
@@ -33,6 +34,7 @@ class Filter:
         self.api, self.client_id, self.node = api, client_id, node
         self.topic, self.partition, self.group = topic, partition, group
         self.error = None if error is None else error_of(error).name
+        self.of_brokers = of_brokers  # for rules; the tap's requests are chosen by their log
         self.fields = fields
         if api is not None:
             self._check_fields(api)

@@ -22,6 +22,9 @@ Place = tuple[str, int | None]
 NameOf = Callable[[bytes], str | None]
 """Returns the name of a topic id; None if it is unknown."""
 
+IsMeant = Callable[[str, int | None], bool]
+"""Tells whether a partition of a topic is meant; the partition is None for a topic as a whole."""
+
 
 def groups_in(api_key: int, message: Struct) -> tuple[str, ...]:
     """Return the groups that a request names, each once."""

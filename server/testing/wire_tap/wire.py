@@ -11,20 +11,26 @@ Connections are served in the thread of the broker's event loop. All other metho
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_tap.filters import Filter
 from ottla.server.testing.wire_tap.request_log import BYTES_MAX, REQUESTS_MAX, RequestLog
+from ottla.server.testing.wire_tap.rules import RuleMaker, Rules
 from ottla.server.testing.wire_tap.subjects import NameOf
 from ottla.server.testing.wire_tap.topic_names import TopicNames
 from ottla.server.testing.wire_tap.wire_request import WireConnection, WireRequest
 
+if TYPE_CHECKING:
+    from trio.lowlevel import TrioToken
+
 PATIENCE_S = 10.0
+SETTLED_S = 1.0
 SHOWN_LINES = 200
 NOWHERE = ("0.0.0.0", 0)
 """Address of a client that cannot be told."""
@@ -63,7 +69,10 @@ class Wire:
         """Set to True to keep the records of large requests and answers, too; this costs a copy of each."""
         self.topics = TopicNames(topic_name)
         self._logs = {is_of_broker: RequestLog(requests_max, bytes_max) for is_of_broker in (False, True)}
+        self.rules = Rules()
         self._connections = 0
+        self._token: TrioToken | None = None
+        self._loop_thread = 0
         self._changed = threading.Condition()
         self._waiting = 0
         self.accept = self.acceptor(node_id)
@@ -79,10 +88,29 @@ class Wire:
 
         def accept(sock: socket.socket) -> TappedTransport:
             self._connections += 1
+            self._note_loop()
             clock = clock_ms or self.clock_ms
-            return TappedTransport(sock, WireConnection(self._connections, node_id, *_ends(sock), clock()), self)
+            return TappedTransport(
+                sock, WireConnection(self._connections, node_id, *_ends(sock), clock()), self, self.rules
+            )
 
         return accept
+
+    def _note_loop(self) -> None:
+        import trio  # here, because readers of a tap need none
+
+        self._loop_thread = threading.get_ident()
+        with contextlib.suppress(RuntimeError):  # a test without an event loop
+            self._token = trio.lowlevel.current_trio_token()
+
+    def _settle(self) -> None:
+        """Let the event loop finish its present step: an answer may have reached its client a moment ago."""
+        if self._token is None or threading.get_ident() == self._loop_thread:
+            return
+        done = threading.Event()
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._token.run_sync_soon(done.set)
+            done.wait(SETTLED_S)
 
     def note_request(self, request: WireRequest, kept_bytes: int) -> None:
         """Add a request to the log; called by connections."""
@@ -101,6 +129,16 @@ class Wire:
                 self._changed.notify_all()
 
     # ------------------------------------------------------------------ for tests
+
+    def on(self, api: str | None = None, *, of_brokers: bool = False, **conditions: Any) -> RuleMaker:
+        """Return the maker of a rule for requests that meet the conditions of `requests`, save `error` and `since`.
+
+        `api`: None for requests of any API. `of_brokers`: for requests of other brokers instead of clients'. For example
+        `wire.on("Produce", topic="orders").fail("NOT_LEADER_OR_FOLLOWER", times=3)`.
+        """
+        if "error" in conditions or "since" in conditions:
+            raise LabError("A rule acts before there is an answer; leave error= and since= out.")
+        return RuleMaker(self.rules, Filter(api, of_brokers=of_brokers, **conditions))
 
     @property
     def dropped(self) -> int:
@@ -127,6 +165,7 @@ class Wire:
         `error` (Kafka's name), `version`, and fields of the request in snake_case at any depth, such as `acks=-1`.
         """
         wanted = Filter(api, **conditions)
+        self._settle()
         return [each for each in self._seen(of_brokers, since) if wanted.matches(each)]
 
     def saw(self, api: str | None = None, **conditions: Any) -> bool:

@@ -183,7 +183,7 @@ class WireRequest:
     def request(self) -> Any:
         """Decoded request. Raises LabError if it cannot be decoded."""
         cls = self._messages()[0]
-        version = self._format(cls)
+        version = self.format_of(cls)
         frame = self._decodable(self._frame, "request")
         try:
             _, start = decode_request_header(frame, 0, len(frame), request_header_version(cls, version))
@@ -194,11 +194,12 @@ class WireRequest:
     @property
     def response(self) -> Any:
         """Decoded answer; None while there is none. Raises LabError if it cannot be decoded."""
-        if self._answer is None:
-            return None
+        return None if self._answer is None else self.decode_answer(self._decodable(self._answer, "answer"))
+
+    def decode_answer(self, frame: bytes) -> Any:
+        """Decode an answer to this request, given without its size field. Raises LabError if that is impossible."""
         cls = self._messages()[1]
-        version = self._format(cls)
-        frame = self._decodable(self._answer, "answer")
+        version = self.format_of(cls)
         try:
             _, start = decode_response_header(frame, 0, len(frame), response_header_version(cls, version))
             return cls.decode(frame, version, start)
@@ -213,6 +214,11 @@ class WireRequest:
         except LabError:
             return ()
         return () if response is None else tuple(dict.fromkeys(map(error_name, _error_codes(response))))
+
+    @property
+    def name_of(self) -> NameOf:
+        """Function that returns the name of a topic id, None if the tap does not know it."""
+        return self._topic_name
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -242,7 +248,8 @@ class WireRequest:
             raise LabError(f"{self.api} has no messages that could be decoded.")
         return messages.request, messages.response
 
-    def _format(self, cls: type[Message]) -> int:
+    def format_of(self, cls: type[Message]) -> int:
+        """Return the version in which a request or an answer of this class is encoded."""
         # A version of ApiVersions that the broker does not know is answered in the first format.
         return 0 if self.api_key == API_VERSIONS_KEY and self.version not in cls.versions else self.version
 
