@@ -105,6 +105,8 @@ class Contents:
         if start >= 0:
             # Not by a view: while one exists no other thread could append.
             return bytes(self._tail[start : start + length])
+        if start + length <= 0 and len(self._base) == 1:  # as nearly always in what was restored
+            return bytes(self._base[0].buffer[position : position + length])
         return b"".join(bytes(buffer[begin:end]) for buffer, begin, end in self._parts(position, length))
 
     def first_view(self, position: int, length: int) -> memoryview:

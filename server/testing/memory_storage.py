@@ -23,7 +23,7 @@ import errno
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
 from ottla.replication.log.faults import Fault, classify
@@ -165,11 +165,14 @@ def _place(root: _Names, path: str) -> tuple[_Names, str]:
 
 def _at(root: _Names, path: str) -> _File | _Names | None:
     """Return the file, or the names in the directory, at `path`; None if nothing is there."""
-    node: _File | _Names | None = root
-    for name in path.split("/"):
-        if name:
-            node = node.get(name) if isinstance(node, dict) else None
-    return node
+    node: Any = root
+    try:
+        for name in path.strip("/").split("/"):
+            node = node[name]
+    except (KeyError, TypeError):  # nothing has this name, or a file is in the place of a directory
+        return None if path != "/" else root
+    found: _File | _Names = node
+    return found
 
 
 def _files_in(path: str, names: _Names) -> Iterator[tuple[str, _File]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.server.network.transport import PlainTransport
+from ottla.server.testing.memory_storage import MemoryFile
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
 
-PIECE_BYTES = 256 * 1024  # copied at a time, because a socket rarely takes more at once
+PIECE_BYTES = 256 * 1024  # offered at a time, because a socket rarely takes more at once
 
 
 class MemoryTransport(PlainTransport):
@@ -24,5 +25,7 @@ class MemoryTransport(PlainTransport):
         return bytearray(region.read())
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        data = region.file.read_at(position, min(length, PIECE_BYTES))
-        return self.send(data) if data else 0
+        assert isinstance(region.file, MemoryFile)
+        # Released before this returns: a log cannot grow while a view of it exists.
+        with region.file.view_at(position, min(length, PIECE_BYTES)) as view:
+            return self.send(view) if view else 0

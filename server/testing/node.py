@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -27,6 +28,7 @@ from ottla.server.testing.memory_transport import MemoryTransport
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.cluster.session import Session
+    from ottla.server.config.broker_config import BrokerConfig
     from ottla.server.network.readiness import Readiness
     from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.loop import LabLoop
@@ -168,7 +170,7 @@ class Node:
             environment = replace(environment, open_session=self._open_session, make_peers=self._make_peers)
         assert self._stop is not None
         await serve(
-            load_config(own | self.settings),
+            _parsed(tuple((own | self.settings).items())),
             stop=self._stop,
             on_ready=on_ready,
             environment=environment,
@@ -183,6 +185,12 @@ class Node:
         assert self._cuts is not None
         self._peers = CutPeers(tcp_peers(readiness, config), self.node_id, self._cuts)
         return self._peers
+
+
+@lru_cache(maxsize=64)
+def _parsed(settings: tuple[tuple[str, str], ...]) -> BrokerConfig:
+    """Parse settings. Worlds have the same ones again and again."""
+    return load_config(dict(settings))
 
 
 async def _nothing() -> None:
