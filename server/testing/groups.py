@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 import trio.testing
 
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.world import LOADING, PAUSE_S
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.classic_group import (
     JoinGroupRequest,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 STABLE = "Stable"
+WITH_MEMBERS = [STABLE, "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"]
 LEAVING = -1  # member epoch of a heartbeat
 STRANGER = "ottla-testing"
 OFFSETS_BY_NAME = 9  # the last version of OffsetCommit and OffsetFetch that names topics and not their ids
@@ -63,6 +67,19 @@ async def list_groups(world: World) -> list[str]:
             answer = await world.ask(ListGroupsRequest(states_filter=[], types_filter=[]), node)
             names.update(each.group_id for each in answer.groups)
     return sorted(names)
+
+
+async def dismiss_members(lab: Lab) -> None:
+    """Remove the members of all groups, whose clients are those of another Kafka."""
+    world = lab.world
+    if any(node.broker and GROUP_METADATA_TOPIC in node.broker.cluster.topics for node in world.nodes.values()):
+        await world.until_shown(GROUP_METADATA_TOPIC)
+    for node in [each for each in world.nodes.values() if each.is_running]:
+        request = ListGroupsRequest(states_filter=WITH_MEMBERS, types_filter=[CLASSIC, CONSUMER, SHARE])
+        while (answer := await world.ask(request, node)).error_code in LOADING:
+            await pause(PAUSE_S)
+        for each in answer.groups:
+            await Group(lab, each.group_id).dismiss()
 
 
 class Group:
@@ -181,6 +198,19 @@ class Group:
             _check(answer.error_code or answer.members[0].error_code)
         else:
             await self._leave(kind, member_id)
+
+    async def dismiss(self) -> None:
+        """Remove all members."""
+        kind, described = await self._described()
+        if kind == CLASSIC:
+            gone = [
+                MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id, reason="in a fork")
+                for each in described.members
+            ]
+            _check((await self._ask(LeaveGroupRequest(group_id=self.name, members=gone))).error_code)
+        else:
+            for each in described.members:
+                await self._leave(kind, each.member_id)
 
     async def _leave(self, kind: str, member_id: str) -> None:
         _check((await self._ask(self._heartbeat(kind, member_id, LEAVING))).error_code)

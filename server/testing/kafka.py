@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from ottla.server.testing.brokers import BrokerOf
 from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.groups import Group, list_groups
+from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
 from ottla.server.testing.records import Record, read
@@ -132,18 +132,20 @@ class Kafka(Lab):
         made, kept = cls.__new__(cls), _snapshot(snapshot)
         made._begin(len(kept.nodes), kept.settings)
         made._world = made.loop.call(fork, made.loop, kept)
+        made.loop.call(dismiss_members, made)
         return made
 
     def snapshot(self) -> Snapshot:
         """Return everything as it is now; nothing stops meanwhile. `Snapshot.save` keeps it in a file."""
         return self.loop.call_sync(take, self.world)
 
-    def restore(self, snapshot: Snapshot | str | os.PathLike[str]) -> None:
+    def restore(self, snapshot: Snapshot | str | os.PathLike[str], *, connections: str = "cut") -> None:
         """Put a snapshot, or the one in a file, in place of everything. Raises LabError.
 
-        The ports stay. Connections break, and clients connect again by themselves; brokers that were down are down.
+        The ports stay, and brokers that were down are down. `connections`: "cut", and clients connect again by
+        themselves; or "kept" for those whose clients wait for nothing but records, the others are cut.
         """
-        self.loop.call(restore, self.world, _snapshot(snapshot))
+        self.loop.call(restore, self.world, _snapshot(snapshot), connections)
 
     def fork(self) -> Self:
         """Return another Kafka that begins as this one is now, on ports of its own. This one goes on as it is."""

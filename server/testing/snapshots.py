@@ -7,6 +7,8 @@ connections, and what a broker keeps in memory alone: sessions of fetches, quota
 
 A restore ends the brokers as SIGKILL does and starts them on the same ports with these disks. They recover nothing, as after
 a clean stop. Time goes on: what is older than a retention or a timeout by then is removed or ended as after any restart.
+Groups have the members that they had. Clients that were members then go on, others join again; a member whose client is gone
+leaves by its session timeout, as after a crash. In a fork no client is a member, so its groups are made empty at once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from ottla.replication.log.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOIN
 from ottla.replication.replica_manager.directories import CHECKPOINTS
 from ottla.replication.replica_manager.flushing import offset_to_note
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.kept_connections import GivenUp, give_up, take_up
 from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
 from ottla.server.testing.snapshot_files import NodeSnapshot, Snapshot
 from ottla.server.testing.world import World
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.testing.loop import LabLoop
     from ottla.server.testing.node import Node
+
+
+CONNECTIONS = ("cut", "kept")
 
 
 def take(world: World) -> Snapshot:
@@ -50,14 +56,31 @@ def _of_node(node: Node) -> NodeSnapshot:
     return NodeSnapshot(closed(node.broker))
 
 
-async def restore(world: World, snapshot: Snapshot) -> None:
-    """Put a snapshot in place of what a world has; return when its brokers serve. Raises LabError, StartupError."""
+async def restore(world: World, snapshot: Snapshot, connections: str = "cut") -> None:
+    """Put a snapshot in place of what a world has; return when its brokers serve. Raises LabError, StartupError.
+
+    `connections`: "cut", or "kept" for those whose clients wait for nothing but records (`kept_connections.py`).
+    """
+    if connections not in CONNECTIONS:
+        raise LabError(f"Connections cannot be {connections!r} by a restore; say 'cut' or 'kept'.")
     if world.nodes.keys() != snapshot.nodes.keys():
         raise LabError(
             f"The snapshot is of {_named(snapshot.nodes)} and this Kafka has {_named(world.nodes)}; "
             "Kafka.of(snapshot) makes a Kafka that fits."
         )
-    await _put_back(world, snapshot)
+    given_up: dict[int, list[GivenUp]] = {}
+    if connections == "kept":
+        given_up = {node_id: give_up(node.broker) for node_id, node in world.nodes.items() if node.broker is not None}
+    try:
+        await _put_back(world, snapshot)
+        for node_id, each in given_up.items():
+            if (broker := world.nodes[node_id].broker) is not None:
+                take_up(broker, each)
+                each.clear()
+    finally:  # those of brokers that are down now
+        for sockets in given_up.values():
+            for one in sockets:
+                one.sock.close()
 
 
 async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
