@@ -19,9 +19,9 @@ from compat_tests.simulation.share_members import SimShareMember
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from ottla.server.testing.client.connections import Connections
 from ottla.server.testing.history.group_events import Disowned, Owned, ShareBegan
 from ottla.server.testing.history.history import Recorder
-from ottla.server.testing.simulation.client import Client as WireClient
 
 SHARED_TOPIC = "shared"
 DELIVERY_COUNT_LIMIT = 5
@@ -78,14 +78,14 @@ class Members(Client):
             await self._drain(make)
             nursery.cancel_scope.cancel()
 
-    def _client(self, network: TcpNetwork, nursery: trio.Nursery, name: str) -> WireClient:
-        return WireClient(network, nursery, 0, name, tuple(self._brokers))  # type: ignore[arg-type]
+    def _client(self, network: TcpNetwork, nursery: trio.Nursery, name: str) -> Connections:
+        return Connections(network, nursery, 0, name, tuple(self._brokers))  # type: ignore[arg-type]
 
-    def _share_member(self, make: Callable[[str], WireClient], number: int) -> SimShareMember:
+    def _share_member(self, make: Callable[[str], Connections], number: int) -> SimShareMember:
         clients = (make(f"share member {number}"), make(f"share member {number}, fetching"))
         return SimShareMember(*clients, self._record, SHARE, self._topic, RECORDS_MAX)
 
-    def _others(self, make: Callable[[str], WireClient]) -> list[SimConsumerMember | SimClassicMember]:
+    def _others(self, make: Callable[[str], Connections]) -> list[SimConsumerMember | SimClassicMember]:
         kinds: dict[str, Any] = {CONSUMER: SimConsumerMember, CLASSIC: SimClassicMember}
         return [
             of_kind(make(f"{kind} member {number}"), self._record, f"{kind} group", self._topic, self._partitions)
@@ -94,7 +94,7 @@ class Members(Client):
             for number in range(self._count)
         ]
 
-    async def _drain(self, make: Callable[[str], WireClient]) -> None:
+    async def _drain(self, make: Callable[[str], Connections]) -> None:
         """Let the share group get to the end of the topic."""
         if not self._shares:
             return

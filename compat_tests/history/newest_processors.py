@@ -14,15 +14,15 @@ import trio
 from compat_tests.simulation.transactions import NEW, SimProcessor
 from compat_tests.support.wire_client import WireClient
 
+from ottla.server.testing.client.connections import BACKOFF_S, REQUEST_TIMEOUT_S, Connections
 from ottla.server.testing.history.history import Event, HistoryFile, Recorder
-from ottla.server.testing.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client
 from ottla.wire.errors import KafkaError
 from ottla.wire.schema import Message
 
 Address = tuple[str, int]
 
 
-class SocketClient(Client):
+class SocketClient(Connections):
     """A client of real brokers: one request at a time, which holds its process."""
 
     def __init__(self, name: str, bootstrap: str, topic: str) -> None:

@@ -1,6 +1,6 @@
 """Real connections for the clients of the simulation, which so can be members of real groups.
 
-`TcpNetwork` is as much of `ottla.server.testing.simulation.network.Network` as `ottla.server.testing.simulation.client.Client` uses. The clock is
+`TcpNetwork` is as much of `ottla.server.testing.simulation.network.Network` as `ottla.server.testing.client.connections.Client` uses. The clock is
 that of histories.
 """
 

@@ -16,6 +16,7 @@ from compat_tests.simulation.transactions import NEW, OLD, SimProcessor
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.replication.cluster import znodes
 from ottla.replication.partition.partition import Partition
+from ottla.server.testing.client.connections import BACKOFF_S, REQUEST_TIMEOUT_S
 from ottla.server.testing.history.checker import check
 from ottla.server.testing.history.group_events import Owned, ShareBegan
 from ottla.server.testing.history.history import Recorder, TopicBegan
@@ -24,7 +25,6 @@ from ottla.server.testing.history.rules import Proof
 from ottla.server.testing.memory_coordination import Agenda, MemoryService
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.testing.simulation import virtual
-from ottla.server.testing.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S
 from ottla.server.testing.simulation.cluster import SimCluster
 from ottla.server.testing.simulation.faults import CLIENTS_MAX, Faults
 from ottla.server.testing.simulation.network import Network
@@ -234,7 +234,7 @@ class Simulation(SimCluster):
         topic = CreatableTopic(
             name=name, num_partitions=PARTITIONS, replication_factor=3, assignments=[], configs=configs
         )
-        client = self.client("creator")
+        client = self.connections("creator")
         with trio.move_on_after(RECOVERY_S):
             while True:
                 request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
@@ -248,41 +248,41 @@ class Simulation(SimCluster):
     def _start_clients(self) -> None:
         where = [(TOPIC, partition) for partition in range(PARTITIONS)]
         self.producers = [
-            SimProducer(self.client(f"p{number}"), self.record, where, self.plan.rate, self.fail, bool(number % 2))
+            SimProducer(self.connections(f"p{number}"), self.record, where, self.plan.rate, self.fail, bool(number % 2))
             for number in range(self.plan.producers)
         ]
-        self.group = SimGroup(self.client(GROUP), self.record, TOPIC, 0, self._is_coordinator)
+        self.group = SimGroup(self.connections(GROUP), self.record, TOPIC, 0, self._is_coordinator)
         for producer in self.producers:
             self.nursery.start_soon(producer.run)
         self.nursery.start_soon(self.group.run)
         for number in range(self.plan.readers):
-            client = self.client(f"reader {number}")
+            client = self.connections(f"reader {number}")
             for partition in range(PARTITIONS):
                 reader = SimReader(client, self.record, TOPIC, partition, knows_epoch=bool(number % 2))
                 self.nursery.start_soon(reader.run)
-        viewer = SimReader(self.client("viewer"), self.record, TOPIC, 0, knows_epoch=False)
+        viewer = SimReader(self.connections("viewer"), self.record, TOPIC, 0, knows_epoch=False)
         self.nursery.start_soon(viewer.watch_end)
 
     def _start_processors(self) -> None:
         where = [(TRANSACTIONAL_TOPIC, partition) for partition in range(PARTITIONS)]
         for number in range(self.plan.processors):
-            client, versions = self.client(f"x{number}"), (OLD, NEW)[number % 2]
+            client, versions = self.connections(f"x{number}"), (OLD, NEW)[number % 2]
             self.processors.append(SimProcessor(client, self.record, where, self._is_coordinator, versions=versions))
             self.nursery.start_soon(self.processors[-1].run)
         for committed_only in (False, True):
-            client = self.client(f"reader of transactions {committed_only}")
+            client = self.connections(f"reader of transactions {committed_only}")
             for place in where:
                 reader = SimReader(client, self.record, *place, knows_epoch=True, committed_only=committed_only)
                 self.nursery.start_soon(reader.run)
 
     async def _start_members(self) -> None:
-        await begin_share_group(self.client("administrator of groups"), SHARE_GROUP)
+        await begin_share_group(self.connections("administrator of groups"), SHARE_GROUP)
         self.record.add(ShareBegan, SHARE_GROUP, TOPIC, self._delivery_count_limit)
         for number in range(self.plan.members):
-            clients = (self.client(f"s{number}"), self.client(f"s{number} fetching"))
+            clients = (self.connections(f"s{number}"), self.connections(f"s{number} fetching"))
             self.share_members.append(SimShareMember(*clients, self.record, SHARE_GROUP, TOPIC))
             for kind in (SimConsumerMember, SimClassicMember):
-                client = self.client(f"{kind.__name__} {number}")
+                client = self.connections(f"{kind.__name__} {number}")
                 self.members.append(kind(client, self.record, kind.__name__, TOPIC, PARTITIONS))
         for member in (*self.share_members, *self.members):
             self.nursery.start_soon(member.run)
@@ -293,13 +293,13 @@ class Simulation(SimCluster):
             member.is_over = True
         for share_member in self.share_members:
             share_member.is_draining = True
-        client = self.client("administrator of groups")
+        client = self.connections("administrator of groups")
         while not await is_drained(client, SHARE_GROUP, TOPIC, range(PARTITIONS)):
             await trio.sleep(1.0)
 
     async def _read_transactions(self) -> None:
         for committed_only in (False, True):
-            client = self.client(f"final reader of transactions {committed_only}")
+            client = self.connections(f"final reader of transactions {committed_only}")
             for partition in range(PARTITIONS):
                 place = (TRANSACTIONAL_TOPIC, partition)
                 await SimReader(
@@ -323,7 +323,7 @@ class Simulation(SimCluster):
                 await self._drain()
         if patience.cancelled_caught:
             raise Stuck(f"the share group does not get to the end; {self._state()}")
-        client = self.client("final reader")
+        client = self.connections("final reader")
         with trio.move_on_after(RECOVERY_S) as patience:
             for partition in range(PARTITIONS):
                 await SimReader(client, self.record, TOPIC, partition, knows_epoch=True).read_to_end()

@@ -5,6 +5,7 @@ from typing import Any
 
 import trio
 
+from ottla.server.testing.client.connections import BACKOFF_S, Connections
 from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     EndSeen,
@@ -19,7 +20,6 @@ from ottla.server.testing.history.history import (
     Recorder,
     told,
 )
-from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -62,7 +62,7 @@ class SimReader:
 
     def __init__(
         self,
-        client: Client,
+        client: Connections,
         record: Recorder,
         topic: str,
         partition: int,
@@ -178,7 +178,12 @@ class SimGroup:
     """
 
     def __init__(
-        self, client: Client, record: Recorder, topic: str, partition: int, is_coordinator: Callable[[int, str], bool]
+        self,
+        client: Connections,
+        record: Recorder,
+        topic: str,
+        partition: int,
+        is_coordinator: Callable[[int, str], bool],
     ) -> None:
         self.committed = 0
         self.is_over = False

@@ -12,9 +12,9 @@ from typing import Any
 
 import trio
 
+from ottla.server.testing.client.connections import BACKOFF_S, Connections
 from ottla.server.testing.history.group_events import Disowned, Owned
 from ottla.server.testing.history.history import Recorder
-from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -43,7 +43,7 @@ NOT_A_MEMBER = (
 class _Member:
     """What both kinds do alike: to live and to own."""
 
-    def __init__(self, client: Client, record: Recorder, group: str, topic: str, partitions: int) -> None:
+    def __init__(self, client: Connections, record: Recorder, group: str, topic: str, partitions: int) -> None:
         self.owned: set[int] = set()
         self.is_over = False
         self._client = client

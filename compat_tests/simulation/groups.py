@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import trio
 
-from ottla.server.testing.simulation.client import BACKOFF_S, Client
+from ottla.server.testing.client.connections import BACKOFF_S, Connections
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -39,7 +39,7 @@ RESET, EARLIEST = "share.auto.offset.reset", "earliest"
 ALTER_VERSION, DESCRIBE_CONFIGS_VERSION, DESCRIBE_OFFSETS_VERSION = 1, 4, 1
 
 
-async def begin_share_group(client: Client, group: str) -> None:
+async def begin_share_group(client: Connections, group: str) -> None:
     """Let a share group begin at the first records; returns when every broker knows it."""
     change = IncrementalConfig(name=RESET, config_operation=SET, value=EARLIEST)
     resource = IncrementalConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
@@ -48,13 +48,13 @@ async def begin_share_group(client: Client, group: str) -> None:
         await trio.sleep(BACKOFF_S)
 
 
-async def _begins_early(client: Client, broker: int, group: str) -> bool:
+async def _begins_early(client: Connections, broker: int, group: str) -> bool:
     asked = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=[RESET])
     response = await client.ask(broker, DescribeConfigsRequest(resources=[asked]), DESCRIBE_CONFIGS_VERSION)
     return response is not None and [each.value for each in response.results[0].configs] == [EARLIEST]
 
 
-async def is_drained(client: Client, group: str, topic: str, partitions: Iterable[int]) -> bool:
+async def is_drained(client: Connections, group: str, topic: str, partitions: Iterable[int]) -> bool:
     """Whether a share group is done with everything that is in a topic."""
     named = DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=list(partitions))
     request = DescribeShareGroupOffsetsRequest(

@@ -19,6 +19,7 @@ from typing import Any
 
 import trio
 
+from ottla.server.testing.client.connections import Connections
 from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
@@ -27,7 +28,6 @@ from ottla.server.testing.history.history import (
     Recorder,
     Sent,
 )
-from ottla.server.testing.simulation.client import Client
 from ottla.server.testing.simulation.virtual import EPOCH_S
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -103,7 +103,7 @@ class SimProducer:
 
     def __init__(
         self,
-        client: Client,
+        client: Connections,
         record: Recorder,
         partitions: list[tuple[str, int]],
         rate: float,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from ottla.server.testing.client.connections import BACKOFF_S, Channel, Connections
 from ottla.server.testing.history.group_events import (
     ShareAcquired,
     ShareAnswered,
@@ -24,7 +25,6 @@ from ottla.server.testing.history.group_events import (
     ShareTold,
 )
 from ottla.server.testing.history.history import Recorder
-from ottla.server.testing.simulation.client import BACKOFF_S, Channel, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import share_fetch
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -76,7 +76,13 @@ class SimShareMember:
     """See the module's docstring."""
 
     def __init__(
-        self, coordinating: Client, fetching: Client, record: Recorder, group: str, topic: str, records_max: int = 50
+        self,
+        coordinating: Connections,
+        fetching: Connections,
+        record: Recorder,
+        group: str,
+        topic: str,
+        records_max: int = 50,
     ) -> None:
         """It has a way of its own to the coordinator, where fetches that wait hold up no heartbeat."""
         self.is_draining = False

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import trio
 from compat_tests.simulation.producer import PRODUCE_VERSION, RETRIABLE, TIMEOUT_MS
 
+from ottla.server.testing.client.connections import BACKOFF_S, Connections
 from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
@@ -33,7 +34,6 @@ from ottla.server.testing.history.history import (
     Recorder,
     Sent,
 )
-from ottla.server.testing.simulation.client import BACKOFF_S, Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -82,7 +82,7 @@ class SimProcessor:
 
     def __init__(
         self,
-        client: Client,
+        client: Connections,
         record: Recorder,
         partitions: list[tuple[str, int]],
         is_coordinator: Callable[[int, str], bool] | None = None,

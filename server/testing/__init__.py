@@ -26,6 +26,7 @@
     memory_transport.py     connections of brokers with files in memory
     cuts.py                 cuts between the brokers of a cluster
     errors.py               the error of wrong use
+    client/                 a client in trio, over simulated connections or real ones
     simulation/             a cluster on virtual time, repeatable by its seed
     history/                what clients saw, held against Kafka's promises
     wire_tap/               what clients and brokers say to each other

@@ -44,8 +44,13 @@ FORETOLD = {
     "server/cli/generation/statements.py": "test data of a seed",
     "server/rest/client/cluster.py": "a proxy asks the brokers in any order",
     "server/rest/client/producer.py": "records without keys go to any partition",
+    "server/testing/kafka.py": "faults of a seed",
     "server/testing/memory_coordination.py": "a simulation's seed",
     "server/testing/memory_storage.py": "a simulation's seed",
+    "server/testing/chaos.py": "faults of a seed",
+    "server/testing/client/client.py": "a client for tests asks the brokers in any order",
+    "server/testing/client/connections.py": "a client for tests asks the brokers in any order",
+    "server/testing/client/streams.py": "a client for tests asks the brokers in any order",
     "server/testing/simulation/administrator.py": "a simulation's seed",
     "server/testing/simulation/brokers.py": "a simulation's seed",
     "server/testing/simulation/cluster.py": "a simulation's seed",
@@ -53,7 +58,9 @@ FORETOLD = {
     "server/testing/simulation/faults.py": "a simulation's seed",
     "server/testing/simulation/network.py": "a simulation's seed",
     "server/testing/simulation/processors.py": "a simulation's seed",
+    "server/testing/simulation/scenarios.py": "a simulation's seed",
     "server/testing/simulation/virtual.py": "a simulation's seed",
+    "server/testing/world.py": "a test's seed",
 }
 
 

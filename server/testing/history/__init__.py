@@ -11,5 +11,8 @@ owners.py        who owns which partition in a group
 shares.py        share groups
 replica_logs.py  the logs of replicas, compared byte by byte
 availability.py  how long something may be away
+observed.py      a history that the clients of a test write
+narration.py     a name for each record that they sent
+wording.py       a broken promise in words
 fault_kinds.py   names of faults
 """

@@ -6,7 +6,7 @@ trace.py          a hash over all that happens
 network.py        hosts and connections between them
 brokers.py        one broker on a disk in memory
 cluster.py        the brokers, ZooKeeper and network of one run
-client.py         connections of clients, and who leads
+scenarios.py      scenarios of users, run with many seeds
 faults.py         faults at random times
 disk_faults.py    faults of disks and descriptors
 administrator.py  what an operator asks brokers for meanwhile

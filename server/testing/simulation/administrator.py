@@ -31,7 +31,7 @@ class Administrator:
     def __init__(self, simulation: SimCluster, chance: random.Random) -> None:
         self._simulation = simulation
         self._chance = chance
-        self._client = simulation.client("administrator")
+        self._client = simulation.connections("administrator")
 
     async def reassign(self) -> None:
         topic, partition = self._chance.choice(self._simulation.partitions)

@@ -13,10 +13,10 @@ import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Delete
+from ottla.server.testing.client.connections import Connections
 from ottla.server.testing.history.history import Event, Recorder
 from ottla.server.testing.memory_coordination import Agenda, MemoryService
 from ottla.server.testing.simulation.brokers import Setting, SimBroker
-from ottla.server.testing.simulation.client import Client
 from ottla.server.testing.simulation.network import Network
 from ottla.server.testing.simulation.processors import whose_task
 from ottla.server.testing.simulation.trace import Trace
@@ -107,10 +107,10 @@ class SimCluster:
     def start(self, broker: SimBroker) -> None:
         self.nursery.start_soon(broker.run)
 
-    def client(self, name: str) -> Client:
-        """Make a client on a host of its own."""
+    def connections(self, name: str) -> Connections:
+        """Make the connections of a client on a host of its own."""
         self._clients += 1
-        return Client(self.network, self.nursery, FIRST_CLIENT + self._clients, name, self.node_ids)
+        return Connections(self.network, self.nursery, FIRST_CLIENT + self._clients, name, self.node_ids)
 
     def _note(self, event: Event) -> None:
         self.events.append(event)

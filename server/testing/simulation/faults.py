@@ -6,7 +6,7 @@ nothing else goes wrong meanwhile, or the others could be the ones that are left
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import trio
 
@@ -25,11 +25,51 @@ CLIENTS_MAX = 20
 Fault = Callable[[], Awaitable[None]]
 
 
+FAULTS = (
+    "kill",
+    "kill_all",
+    "pause",
+    "cut_between_brokers",
+    "cut_from_zookeeper",
+    "isolate",
+    "cut_from_clients",
+    "stop_zookeeper",
+    "expire_session",
+    "reset_session",
+    "break_connections",
+    "shut_down",
+    "fail_disk",
+    "lose_power",
+    "reassign",
+    "elect_preferred",
+    "change_level",
+    "make_topic",
+    "delete_topic",
+    "depose_controller",
+    "slow_down",
+    "elect_fenced",
+    "leave_alone",
+    "fail_passing_call",
+    "fail_call",
+    "run_out_of_descriptors",
+    "run_out_of_room",
+)
+"""Names of all faults: those of the methods that cause them."""
+
+
+def name_of(fault: Fault) -> str:
+    """Return the name of a fault by its method."""
+    return str(getattr(fault, "__name__", fault)).lstrip("_")
+
+
 class Faults:
     """Cause of faults at random times."""
 
-    def __init__(self, simulation: SimCluster, clients_max: int = CLIENTS_MAX) -> None:
-        """`clients_max`: how many hosts of clients a broker is cut off from when it is cut off from clients."""
+    def __init__(self, simulation: SimCluster, clients_max: int = CLIENTS_MAX, names: Collection[str] = FAULTS) -> None:
+        """`clients_max`: how many hosts of clients a broker is cut off from when it is cut off from clients.
+
+        `names` of the faults that may happen.
+        """
         self.count = 0
         self.calm_since: float | None = trio.current_time()
         """Since when no fault is under way; None while there is one."""
@@ -68,8 +108,11 @@ class Faults:
             (3, self._leave_alone),
             *disk_faults(DiskFaults(simulation, self._chance, self._free_target, self._take_back)),
         ]
-        self._weights = [weight for weight, _ in weighted]
-        self._faults = [fault for _, fault in weighted]
+        chosen = [each for each in weighted if name_of(each[1]) in names]
+        self._weights = [weight for weight, _ in chosen]
+        self._faults = [fault for _, fault in chosen]
+        self._is_over = False
+        self._pausing: trio.CancelScope | None = None
 
     async def run(self, seconds: float, only_fault: str = "") -> None:
         """Cause faults for some seconds, or only one, the method of this name, and nothing after it."""
@@ -82,12 +125,19 @@ class Faults:
             return
         async with trio.open_nursery() as nursery:
             while True:
-                await trio.sleep(self._chance.expovariate(1 / BETWEEN_S))
-                if trio.current_time() >= end:
+                with trio.CancelScope() as self._pausing:
+                    await trio.sleep(self._chance.expovariate(1 / BETWEEN_S))
+                if self._is_over or trio.current_time() >= end:
                     break
                 (fault,) = self._chance.choices(self._faults, self._weights)
                 if not self._is_power_lost:
                     nursery.start_soon(self._cause, fault)
+
+    def stop(self) -> None:
+        """Begin no fault any more; `run` returns when those under way are over."""
+        self._is_over = True
+        if self._pausing is not None:
+            self._pausing.cancel()
 
     async def _cause(self, fault: Fault) -> None:
         self.count += 1

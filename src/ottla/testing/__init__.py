@@ -7,6 +7,7 @@
         run_my_service(bootstrap_servers=kafka.bootstrap)
         assert kafka.records("orders")[-1].value == b"..."
 
+    client.py    a client in trio, also for simulations: `simulate(scenario, seeds=range(100))`
     plugin.py    the pytest plugin: fixtures `kafka` and `kafka_cluster`
 
 The names are loaded when they are first used, because pytest imports this package in every run.
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from ottla.server.testing.errors import LabError as LabError
     from ottla.server.testing.groups import Group as Group
     from ottla.server.testing.groups import GroupMember as GroupMember
+    from ottla.server.testing.history.observed import History as History
     from ottla.server.testing.kafka import Clock as Clock
     from ottla.server.testing.kafka import Kafka as Kafka
     from ottla.server.testing.kafka import Repeat as Repeat
     from ottla.server.testing.partitions import PartitionState as PartitionState
     from ottla.server.testing.records import Record as Record
+    from ottla.server.testing.simulation.scenarios import Simulation as Simulation
+    from ottla.server.testing.simulation.scenarios import simulate as simulate
     from ottla.server.testing.snapshot_files import Snapshot as Snapshot
     from ottla.server.testing.transactions import Transaction as Transaction
 
@@ -37,13 +41,16 @@ _NAMES = {
     "Clock": "kafka",
     "Group": "groups",
     "GroupMember": "groups",
+    "History": "history.observed",
     "Kafka": "kafka",
     "LabError": "errors",
     "PartitionState": "partitions",
     "Record": "records",
     "Repeat": "kafka",
+    "Simulation": "simulation.scenarios",
     "Snapshot": "snapshot_files",
     "Transaction": "transactions",
+    "simulate": "simulation.scenarios",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
 
@@ -53,13 +60,16 @@ __all__ = [
     "Clock",
     "Group",
     "GroupMember",
+    "History",
     "Kafka",
     "LabError",
     "PartitionState",
     "Record",
     "Repeat",
+    "Simulation",
     "Snapshot",
     "Transaction",
+    "simulate",
 ]
 
 

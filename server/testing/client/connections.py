@@ -1,23 +1,23 @@
-"""Clients of the simulation: connections to brokers, and where partitions and groups are led.
+"""Connections of a client to brokers, and where partitions and groups are led.
 
 A `Channel` is one connection to one broker: requests go out in the order in which they are asked and are answered in that
 order; when it is lost, or an answer is late, all that is asked on it fails, and nobody knows what was done. Nothing in it is
 a task, so that a request costs little.
 """
 
-import struct
+import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
+from ottla import __version__
 from ottla.server.network.readiness import WAIT_READABLE, Wait
-from ottla.server.peers.connection import exchange_of
-from ottla.server.testing.simulation.network import Network, SimSocket
+from ottla.server.testing.client.conversation import API_VERSIONS_VERSION, Conversation
 from ottla.wire.errors import ErrorCode
-from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.schema import Message
@@ -26,54 +26,90 @@ REQUEST_TIMEOUT_S = 8.0
 CONNECT_TIMEOUT_S = 3.0
 BACKOFF_S = 0.1
 METADATA_VERSION, FIND_COORDINATOR_VERSION = 12, 3
-_size = struct.Struct(">i")
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators."""
+
+BUFFER_BYTES = 65536
+SOFTWARE_NAME = "ottla-testing"
 
 Answered = Callable[[Any], None]
 """Called with the response, or None if there will be none."""
 
 
-class _Asked:
-    __slots__ = ("answered", "correlation_id", "due", "exchange")
+class Socket(Protocol):
+    """Part of a socket's interface that a `Channel` uses; what cannot be done at once raises BlockingIOError."""
 
-    def __init__(self, exchange: Any, correlation_id: int, due: float, answered: Answered) -> None:
-        self.exchange = exchange
-        self.correlation_id = correlation_id
+    def recv_into(self, buffer: Any, /) -> int:
+        """Receive what has arrived; return the number of bytes, 0 at the end."""
+
+    def send(self, data: bytes, /) -> int:
+        """Send all of it, or raise OSError."""
+
+    def watch(self, step: Callable[[], Any], /) -> None:
+        """Call a function whenever something has arrived."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+class Agenda(Protocol):
+    """Calls at their times."""
+
+    def at(self, when: float, call: Callable[[], None], /) -> None:
+        """Make a call at a time of trio's clock."""
+
+
+class ClientNetwork(Protocol):
+    """A way to brokers by their ids: of the simulation, or over real sockets (`streams.py`)."""
+
+    @property
+    def agenda(self) -> Agenda: ...
+
+    @property
+    def chance(self) -> random.Random: ...
+
+    async def connect(self, host: int, to: int, /) -> Socket:
+        """Connect a client's host to a broker; raises OSError."""
+
+
+class _Asked:
+    """A request on its way, which is too late at `due`."""
+
+    __slots__ = ("answered", "due", "is_open")
+
+    def __init__(self, due: float, answered: Answered) -> None:
         self.due = due
         self.answered = answered
+        self.is_open = True
 
 
 class Channel:
     """A connection to a broker. Its requests are answered in their order, or all of them fail."""
 
-    def __init__(self, network: Network, sock: SimSocket, client_id: str) -> None:
+    def __init__(self, network: ClientNetwork, sock: Socket, client_id: str) -> None:
         self.is_lost = False
+        self.conversation = Conversation(client_id)
         self._network = network
         self._socket = sock
-        self._client_id = client_id
         self._asked: deque[_Asked] = deque()
-        self._received = bytearray()
-        self._last_id = 0
         sock.watch(self._receive)
 
     def send(self, request: Message, version: int, answered: Answered, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Send a request; `answered` gets the response, or None if the connection is lost or the time is over before."""
         if self.is_lost:
             answered(None)
             return
-        exchange = exchange_of(type(request), version)
-        self._last_id += 1
-        header = RequestHeader(exchange.api_key, version, self._last_id, self._client_id)
-        parts: list[Any] = [b"", encode_request_header(header, exchange.request_header_version)]
-        exchange.encode(request, parts.append)
-        parts[0] = _size.pack(sum(map(len, parts)))
-        asked = _Asked(exchange, self._last_id, trio.current_time() + timeout_s, answered)
+        asked = _Asked(trio.current_time() + timeout_s, answered)
+        data = self.conversation.ask(request, version, asked)
         self._asked.append(asked)
         self._network.agenda.at(asked.due, partial(self._expire, asked))
         try:
-            self._socket.send(b"".join(parts))
+            self._socket.send(data)
         except OSError:
             self.lose()
 
     def lose(self) -> None:
+        """Close it; nobody knows what became of the open requests."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -83,11 +119,11 @@ class Channel:
             each.answered(None)
 
     def _expire(self, asked: _Asked) -> None:
-        if self._asked and self._asked[0].due <= asked.due and not self.is_lost and asked in self._asked:
+        if asked.is_open and not self.is_lost and self._asked[0].due <= asked.due:
             self.lose()
 
     def _receive(self) -> Wait:
-        buffer = bytearray(65536)
+        buffer = bytearray(BUFFER_BYTES)
         try:
             count = self._socket.recv_into(buffer)
         except BlockingIOError:
@@ -97,26 +133,27 @@ class Channel:
         if not count:
             self.lose()
             return WAIT_READABLE
-        self._received += buffer[:count]
-        while len(self._received) >= 4 and len(self._received) >= (end := 4 + _size.unpack_from(self._received)[0]):
-            frame = bytes(self._received[4:end])
-            del self._received[:end]
-            self._answer(frame)
+        for asked, response in self.conversation.receive(memoryview(buffer)[:count]):
+            if self.is_lost:
+                break
+            self._asked.popleft()
+            asked.is_open = False
+            asked.answered(response)
         return WAIT_READABLE
 
-    def _answer(self, frame: bytes) -> None:
-        if self.is_lost:
-            return
-        asked = self._asked.popleft()
-        correlation_id, body = decode_response_header(frame, 0, len(frame), asked.exchange.response_header_version)
-        assert correlation_id == asked.correlation_id, "answers come in the order of the requests"
-        asked.answered(asked.exchange.decode(frame, body, len(frame)))
 
+class Connections:
+    """One channel to each broker, and the leaders that metadata name. `host`: number of the host that has them."""
 
-class Client:
-    """A host with one channel to each broker, and what metadata say."""
+    refresh_pause_s = BACKOFF_S
+    """Pause after each question for metadata; 0: only if nobody knows yet."""
 
-    def __init__(self, network: Network, nursery: trio.Nursery, host: int, name: str, brokers: tuple[int, ...]) -> None:
+    locate: Callable[[int, str, int], None] | None = None
+    """Called with the id, host and port of each broker that metadata name; None: the network knows where they are."""
+
+    def __init__(
+        self, network: ClientNetwork, nursery: trio.Nursery, host: int, name: str, brokers: tuple[int, ...]
+    ) -> None:
         self.network = network
         self.nursery = nursery
         self.host = host
@@ -131,6 +168,11 @@ class Client:
         self._seen_epochs: dict[tuple[str, int], int] = {}  # of leaders; what is told of earlier ones is old
 
         self._refreshing: trio.Event | None = None
+
+    def close(self) -> None:
+        """Close all channels."""
+        for channel in self._channels.values():
+            channel.lose()
 
     async def channel(self, broker: int) -> Channel | None:
         """The connection to a broker; None if there is none to be had."""
@@ -156,10 +198,37 @@ class Client:
         known = self._channels.get(broker)
         return known if known is not None and not known.is_lost else None
 
-    async def ask(self, broker: int, request: Message, version: int, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-        """The response, or None if nobody knows."""
+    async def ask(
+        self,
+        broker: int,
+        request: Message,
+        version: int | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        *,
+        at_most: int = 1000,
+    ) -> Any:
+        """Return a broker's response, or None if nobody knows what became of the request.
+
+        `version`: of the request; None: the newest that the broker serves, up to `at_most`.
+        """
         channel = await self.channel(broker)
-        return None if channel is None else await self.ask_on(channel, request, version, timeout_s)
+        if channel is None:
+            return None
+        if version is None:
+            if not channel.conversation.versions and not await self._negotiate(channel, timeout_s):
+                return None
+            version = channel.conversation.version_of(type(request), at_most)
+        return await self.ask_on(channel, request, version, timeout_s)
+
+    async def _negotiate(self, channel: Channel, timeout_s: float) -> bool:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        return await self.ask_on(channel, request, API_VERSIONS_VERSION, timeout_s) is not None
+
+    async def version_of(self, channel: Channel, request_class: type[Message], at_most: int) -> int | None:
+        """Return the newest version of a request that a channel's broker serves; None if the channel is lost."""
+        if not channel.conversation.versions and not await self._negotiate(channel, REQUEST_TIMEOUT_S):
+            return None
+        return channel.conversation.version_of(request_class, at_most)
 
     @staticmethod
     async def ask_on(channel: Channel, request: Message, version: int, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
@@ -175,7 +244,7 @@ class Client:
         await arrived.wait()
         return answers[0]
 
-    async def ask_any(self, request: Message, version: int) -> Any:
+    async def ask_any(self, request: Message, version: int | None = None) -> Any:
         """Ask a broker by chance; None if nobody knows."""
         return await self.ask(self.network.chance.choice(self.brokers), request, version)
 
@@ -185,6 +254,8 @@ class Client:
         """Leader and its epoch, as last heard; asks until somebody knows."""
         while (known := self.leaders.get((topic, partition))) is None:
             await self.refresh(topic)
+            if not self.refresh_pause_s and (topic, partition) not in self.leaders:
+                await trio.sleep(BACKOFF_S)
         return known
 
     def forget_leader(self, topic: str, partition: int) -> None:
@@ -201,13 +272,17 @@ class Client:
             response = await self.ask_any(request, METADATA_VERSION)
             if response is not None:
                 self._take(response)
-            await trio.sleep(BACKOFF_S)
+            if self.refresh_pause_s:
+                await trio.sleep(self.refresh_pause_s)
         finally:
             self._refreshing.set()
             self._refreshing = None
 
     def _take(self, response: Any) -> None:
         alive = {each.node_id for each in response.brokers}
+        if self.locate is not None:
+            for each in response.brokers:
+                self.locate(each.node_id, each.host, each.port)
         for topic in response.topics:
             if not topic.error_code:
                 self.topic_ids[topic.name] = bytes(topic.topic_id)
@@ -222,12 +297,15 @@ class Client:
         """The id of a topic; asks until somebody knows."""
         while topic not in self.topic_ids:
             await self.refresh(topic)
+            if not self.refresh_pause_s and topic not in self.topic_ids:
+                await trio.sleep(BACKOFF_S)
         return self.topic_ids[topic]
 
-    async def coordinator(self, group: str) -> int:
-        """The broker that coordinates a group; asks until somebody knows."""
+    async def coordinator(self, key: str, kind: int = GROUP) -> int:
+        """The broker that coordinates a group, or a transactional id; asks until somebody knows."""
         while True:
-            response = await self.ask_any(FindCoordinatorRequest(key=group), FIND_COORDINATOR_VERSION)
+            request = FindCoordinatorRequest(key=key, key_type=kind)
+            response = await self.ask_any(request, FIND_COORDINATOR_VERSION)
             if response is not None and response.error_code == ErrorCode.NONE:
                 return int(response.node_id)
             await trio.sleep(BACKOFF_S)

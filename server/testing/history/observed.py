@@ -1,0 +1,244 @@
+"""A history that clients of a test write, and its check against Kafka's promises.
+
+    history = History()
+    async with connect("127.0.0.1:9092", history=history) as client: ...     # of ottla.testing.client
+    history.check()                                      # AssertionError with a paragraph for each broken promise
+
+The checker knows a record by its value, which is to be sent once. Tests send what they like, so a history takes down what
+happened, and `narration.py` gives each record a name of its own before the checker reads it.
+
+Any number of threads may write at a time.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.group_events import Disowned, Owned
+from ottla.server.testing.history.history import (
+    UNKNOWN_OFFSET,
+    Acknowledged,
+    EndAsked,
+    Ended,
+    EndSeen,
+    Event,
+    Failed,
+    Fenced,
+    OffsetAdded,
+    OffsetCommitted,
+    OffsetFailed,
+    OffsetFetched,
+    OffsetSent,
+    ProducerBegan,
+    Read,
+    ReadBegan,
+    Sent,
+    told,
+)
+from ottla.server.testing.history.narration import FinalRead, Narration, Note, Sending
+from ottla.server.testing.history.rules import Proof, Rule
+from ottla.server.testing.history.wording import paragraph
+
+Place = tuple[str, int]
+UNSEEN_RULES = frozenset({Rule.INVENTED, Rule.HOLE})
+"""Rules that need to know every record that was sent."""
+
+RULES_OF_LOGS = frozenset({Rule.UNREAD, Rule.HANGING})
+"""Rules about whoever reads when all is over."""
+
+
+class History:
+    """Observations of the clients of one test. `clock` tells seconds that only move forward."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._notes: list[Note] = []
+        self._compacted: set[str] = set()
+        self._names: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Number of observations."""
+        return len(self._notes)
+
+    def __repr__(self) -> str:
+        return f"History of {len(self)} observations"
+
+    # ------------------------------------------------------------------ who takes part
+
+    def producer_began(self, name: str, *, idempotent: bool, acks: int) -> "ProducerLog":
+        """Begin to take down what a producer does. `acks`: -1 for all."""
+        log = ProducerLog(self, self.unused(name))
+        self.note(ProducerBegan, log.name, idempotent, acks)
+        return log
+
+    def consumer_began(self, name: str, group: str | None = None, *, committed_only: bool = False) -> "ConsumerLog":
+        """Begin to take down what a consumer does. `group`: None for a consumer that commits nothing."""
+        return ConsumerLog(self, self.unused(name), group, committed_only)
+
+    def compacted(self, *topics: str) -> None:
+        """Say that records of topics may go away when later ones of their keys come."""
+        self._compacted.update(topics)
+
+    def topics(self) -> set[str]:
+        """Return the topics that records were sent to."""
+        with self._lock:
+            return {note.fields[0].topic for note in self._notes if note.kind is Sent}
+
+    def end_seen(self, viewer: str, topic: str, partition: int, end: int, leader_epoch: int | None) -> None:
+        """Take down the end of a partition as one connection was told it. `leader_epoch`: None if it was not told."""
+        self.note(EndSeen, viewer, topic, partition, end, leader_epoch)
+
+    def note(self, kind: type[Event], *fields: Any) -> None:
+        """Write down that something has happened now."""
+        with self._lock:
+            self._notes.append(Note(self._clock(), kind, fields))
+
+    def unused(self, name: str) -> str:
+        """Return a name that nobody has had: the same, or with a number."""
+        with self._lock:
+            self._names[name] = count = self._names.get(name, 0) + 1
+        return name if count == 1 else f"{name} ({count})"
+
+    # ------------------------------------------------------------------ the check
+
+    def broken(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> list[Proof]:
+        """Return the promises that were broken, each with the events that prove it.
+
+        `final`: the logs as they are in the end; without them a record is only missed if a consumer went past its offset.
+        `all_producers`: every record of these topics was sent by a producer of this history.
+        """
+        with self._lock:
+            notes = list(self._notes)
+        narration = Narration(notes, self._compacted, final)
+        found = check(narration.events)
+        return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
+
+    def check(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> None:
+        """Raise AssertionError with a paragraph for each broken promise; parameters as those of `broken`."""
+        found = self.broken(final, all_producers=all_producers)
+        if found:
+            text = "\n\n".join(paragraph(each) for each in found)
+            raise AssertionError(f"{len(found)} promise{'s' * (len(found) > 1)} of Kafka broken:\n\n{text}")
+
+    @staticmethod
+    def _counts(proof: Proof, read: Collection[Place], *, all_producers: bool) -> bool:
+        violation = proof.violation
+        if violation.rule in RULES_OF_LOGS and (violation.topic, violation.partition) not in read:
+            return False
+        return all_producers or violation.rule not in UNSEEN_RULES
+
+
+class ProducerLog:
+    """Deeds of one producer, as they are taken down."""
+
+    def __init__(self, history: History, name: str) -> None:
+        self.name = name
+        self._history = history
+        self._transaction: int | None = None
+        self._transactions = 0
+
+    def sent(self, topic: str, partition: int | None, value: bytes | None, key: bytes | None = None) -> "SendingLog":
+        """Take down that a record is handed to the client. `partition`: None if the client is to choose it."""
+        key_text = None if key is None else told(key)
+        sending = Sending(self.name, topic, partition, told(value), key_text, self._transaction)
+        self._history.note(Sent, sending)
+        return SendingLog(self._history, sending)
+
+    def transaction_began(self) -> None:
+        """Take down that records belong to a new transaction from now on."""
+        self._transactions += 1
+        self._transaction = self._transactions
+
+    def end_asked(self, commit: bool) -> None:
+        """Take down that the end of the transaction is asked for."""
+        if self._transaction is not None:
+            self._history.note(EndAsked, self.name, self._transaction, commit)
+
+    def ended(self, committed: bool) -> None:
+        """Take down that the transaction is known to have ended."""
+        if self._transaction is not None:
+            self._history.note(Ended, self.name, self._transaction, committed)
+        self._transaction = None
+
+    def fenced(self) -> None:
+        """Take down that another producer has been given the transactional id."""
+        self._history.note(Fenced, self.name)
+
+    def offset_added(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Take down that a group's offset is to be committed with the transaction."""
+        if self._transaction is not None:
+            self._history.note(OffsetAdded, self.name, self._transaction, group, topic, partition, offset)
+
+
+class SendingLog:
+    """Outcome of one record, as it is taken down; the first one counts."""
+
+    def __init__(self, history: History, sending: Sending) -> None:
+        self._history = history
+        self._sending = sending
+        self._is_open = True
+
+    def acknowledged(self, offset: int | None, partition: int | None = None) -> None:
+        """Take down that the record is written. `offset`: None if the client was not told. `partition`: None if known."""
+        if self._is_open:
+            self._is_open = False
+            if partition is not None:
+                self._sending.partition = partition
+            self._sending.offset = UNKNOWN_OFFSET if offset is None or offset < 0 else offset
+            self._history.note(Acknowledged, self._sending)
+
+    def failed(self, error: str, *, may_be_written: bool = True) -> None:
+        """Take down that the client gave up. `may_be_written`: False only if no broker can have appended it."""
+        if self._is_open:
+            self._is_open = False
+            self._history.note(Failed, self._sending, error, may_be_written)
+
+
+class ConsumerLog:
+    """Deeds of one consumer, as they are taken down."""
+
+    def __init__(self, history: History, name: str, group: str | None, committed_only: bool) -> None:
+        self.name, self.group = name, group
+        self._history = history
+        self._committed_only = committed_only
+
+    def began(self, topic: str, partition: int, offset: int) -> None:
+        """Take down that the consumer goes on at an offset, at first or after a seek or an assignment."""
+        self._history.note(ReadBegan, self.name, topic, partition, offset, self._committed_only)
+
+    def read(self, topic: str, partition: int, records: Sequence[tuple[int, bytes | None]], position: int) -> None:
+        """Take down records that the consumer was given, as (offset, value), and where it stands then."""
+        texts = tuple((offset, told(value)) for offset, value in records)
+        self._history.note(Read, self.name, topic, partition, texts, position)
+
+    def owned(self, places: Sequence[Place], epoch: int = -1) -> None:
+        """Take down that the consumer's group has given it partitions. `epoch`: -1 if it is not known."""
+        for topic, partition in places:
+            self._history.note(Owned, self.group, self.name, epoch, topic, partition)
+
+    def disowned(self, places: Sequence[Place], was_member_at: float = 0.0) -> None:
+        """Take down that the consumer has given partitions up. `was_member_at`: until then it was a member for sure."""
+        for topic, partition in places:
+            self._history.note(Disowned, self.group, self.name, topic, partition, was_member_at)
+
+    def offsets_sent(self, offsets: Mapping[Place, int]) -> None:
+        """Take down that offsets are to be committed."""
+        for place, offset in offsets.items():
+            self._history.note(OffsetSent, self.group, *place, offset)
+
+    def offsets_committed(self, offsets: Mapping[Place, int]) -> None:
+        """Take down that offsets are committed."""
+        for place, offset in offsets.items():
+            self._history.note(OffsetCommitted, self.group, *place, offset)
+
+    def offsets_failed(self, offsets: Mapping[Place, int], error: str, *, may_be_written: bool = True) -> None:
+        """Take down that offsets were not committed, as far as the client knows."""
+        for place, offset in offsets.items():
+            self._history.note(OffsetFailed, self.group, *place, offset, error, may_be_written)
+
+    def offset_fetched(self, topic: str, partition: int, offset: int | None) -> None:
+        """Take down the committed offset that the group was told; None: it has none."""
+        self._history.note(OffsetFetched, self.group, topic, partition, UNKNOWN_OFFSET if offset is None else offset)

@@ -1,0 +1,295 @@
+"""Scenarios on virtual time: they repeat themselves, and a run that fails says how."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import trio
+
+from ottla.server.testing.client.answers import NoAnswer
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.simulation.faults import FAULTS
+from ottla.server.testing.simulation.scenarios import Simulation, simulate
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.metadata import MetadataRequest
+
+
+async def failover(sim: Simulation) -> None:
+    client = sim.client()
+    await client.create_topic("orders", replicas=3)
+    producer = client.producer()
+    await producer.send("orders", b"before")
+    leader = sim.broker(await client.leader("orders"))
+    await leader.kill()
+    await producer.send("orders", b"after")
+    sim.check([each.value for each in await client.read_all("orders")] == [b"before", b"after"], "a record is lost")
+    await leader.start()
+    sim.check(await client.leader("orders") != leader.node_id)
+
+
+def test_a_cluster_survives_the_end_of_a_leader() -> None:
+    result = simulate(failover, seeds=range(3))
+    assert result.is_good and str(result) == "3 seeds, all of them good"
+    assert len(set(result.traces.values())) == 3
+    assert simulate(failover, seeds=[1]).traces[1] == result.traces[1]
+
+
+def test_a_seed_repeats_itself_in_a_process_with_other_hashes() -> None:
+    """Twenty virtual seconds with faults of all kinds."""
+    traces = set()
+    for hash_seed in ("1", "2"):
+        program = f"import runpy; print(runpy.run_path({__file__!r})['trace_of_a_stormy_run']())"
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        traces.add(
+            subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
+        )
+    assert len(traces) == 1 and traces != {b""}
+
+
+def trace_of_a_stormy_run() -> str:
+    return simulate(_stormy, seeds=[3], faults=FAULTS, settings={"num.network.threads": 1}).traces[3]
+
+
+async def _stormy(sim: Simulation) -> None:
+    client = sim.client()
+    await client.create_topic("orders", partitions=2, replicas=3)
+    producer = client.producer()
+    for number in range(20):
+        await producer.send("orders", b"%d" % number)
+        await sim.sleep(sim.chance.random() * 2)
+    await sim.check_promises()
+
+
+async def _fails_by_chance(sim: Simulation) -> None:
+    sim.tell("it goes well so far")
+    await sim.broker(2).kill()
+    sim.check(sim.chance.random() < 0.5, "bad luck")
+
+
+def test_the_result_names_failing_seeds_and_how_to_repeat_them() -> None:
+    result = simulate(_fails_by_chance, seeds=range(6), stop_after=None)
+    assert 0 < len(result.failures) < 6 and result.seeds == 6
+    seed = result.failing_seeds[0]
+    text = str(result)
+    assert f"of 6 seeds failed: {seed}" in text and f"seed {seed}: bad luck" in text
+    assert "it goes well so far" in text and "broker 2 killed" in text
+    assert f"simulate(_fails_by_chance, seeds=[{seed}])" in text
+    again = simulate(_fails_by_chance, seeds=[seed])
+    assert again.failures == [result.failures[0]]
+    with pytest.raises(AssertionError, match="bad luck"):
+        again.check()
+
+
+def test_the_first_failure_ends_the_search() -> None:
+    async def fails(sim: Simulation) -> None:
+        raise ValueError("never mind")
+
+    result = simulate(fails, seeds=range(1_000_000))
+    assert result.seeds == 1 and "ValueError: never mind" in result.failures[0].error
+
+
+def test_a_trace_tells_of_messages() -> None:
+    async def asks(sim: Simulation) -> None:
+        await sim.client().ask(MetadataRequest(topics=None), broker=2)
+
+    lines: list[str] = []
+    simulate(asks, seeds=[1], brokers=2, trace=lines.append)
+    assert any("101>2" in each for each in lines) and any("LOG" in each for each in lines)
+
+
+def test_faults_are_told_and_their_seeds_repeat_them() -> None:
+    async def waits(sim: Simulation) -> None:
+        await sim.sleep(60)
+        sim.check(False, "to see what happened")
+
+    first, second = (simulate(waits, seeds=[5], faults=["kill", "isolate"]).failures[0] for _ in range(2))
+    assert first == second
+    assert {each.text.split(":")[0] for each in first.events} <= {
+        "SIGKILL", "partition from peers", "partition from both", "partition from peers inwards",
+        "partition from peers outwards", "partition from both inwards", "partition from both outwards",
+    }  # fmt: skip
+    assert len(first.events) > 4
+
+
+async def _isolates(sim: Simulation) -> None:
+    client = sim.client()
+    await client.create_topic("orders", replicas=3, configs={"min.insync.replicas": "2"})
+    leader = sim.broker(await client.leader("orders"))
+    leader.isolate()
+    await client.producer().send("orders", b"one")
+    sim.check(await client.leader("orders") != leader.node_id)
+    leader.heal()
+    await sim.until(lambda: not leader.leads("orders"))
+    other = sim.broker(await client.leader("orders"))
+    other.pause()
+    await client.producer().send("orders", b"two")
+    other.resume()
+    with pytest.raises(LabError, match="is not paused"):
+        other.resume()
+    await sim.check_promises()
+
+
+def test_an_isolated_leader_is_replaced_and_nothing_is_lost() -> None:
+    simulate(_isolates, seeds=range(3)).check()
+
+
+async def _shares_work(sim: Simulation) -> None:
+    client = sim.client()
+    await client.create_topic("orders", partitions=4)
+    producer = client.producer()
+    seen: list[bytes | None] = []
+
+    async def consume(name: str) -> None:
+        async with sim.client(name).consumer("orders", group="billing") as consumer:
+            while len(seen) < 40:
+                seen.extend(each.value for each in await consumer.poll())
+                await consumer.commit()
+
+    async with trio.open_nursery() as nursery:
+        for name in ("first", "second"):
+            nursery.start_soon(consume, name)
+        for number in range(40):
+            await producer.send("orders", b"%d" % number)
+            await sim.sleep(0.1)
+    sim.check(sorted(seen) == sorted(b"%d" % number for number in range(40)), f"seen: {seen}")
+    committed = [await client.committed("billing", "orders", partition) for partition in range(4)]
+    sim.check(committed == [10, 10, 10, 10], f"committed: {committed}")
+    await sim.check_promises()
+
+
+def test_members_of_a_group_share_the_partitions() -> None:
+    simulate(_shares_work, seeds=range(2), brokers=1).check()
+
+
+async def _transacts(sim: Simulation) -> None:
+    client = sim.client()
+    await client.create_topic("orders", partitions=2)
+    producer = client.producer(transactional_id="teller")
+    async with producer.transaction():
+        await producer.send("orders", b"good", partition=0)
+        await producer.send("orders", b"good", partition=1)
+        await producer.send_offsets("billing", {("orders", 0): 7})
+    with pytest.raises(ValueError, match="changed my mind"):
+        async with producer.transaction():
+            await producer.send("orders", b"bad", partition=0)
+            await producer.send_offsets("billing", {("orders", 0): 8})
+            raise ValueError("changed my mind")
+    sim.check([each.value for each in await client.read_all("orders", committed_only=True)] == [b"good", b"good"])
+    sim.check(sorted(each.value or b"" for each in await client.read_all("orders")) == [b"bad", b"good", b"good"])
+    sim.check(await client.committed("billing", "orders", 0) == 7)
+    successor = sim.client().producer(transactional_id="teller")
+    await successor.begin()
+    await producer.begin()
+    with pytest.raises(KafkaError) as refusal:
+        await producer.send("orders", b"late", partition=0)
+    sim.check(refusal.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+    await successor.abort()
+    await sim.check_promises()
+
+
+def test_transactions_are_committed_aborted_and_fenced() -> None:
+    simulate(_transacts, seeds=range(2), brokers=1).check()
+
+
+def test_a_broken_promise_is_found() -> None:
+    """Replication to nobody: a leader that loses power, and its log with it, is replaced by nobody who has its records."""
+
+    async def loses(sim: Simulation) -> None:
+        client = sim.client()
+        await client.create_topic("orders", replicas=1, configs={"min.insync.replicas": "1"})
+        await client.producer().send("orders", b"one")
+        leader = sim.broker(await client.leader("orders"))
+        await leader.kill()
+        for path in list(leader._broker.disk.files()):
+            if "orders-0" in path and path.endswith(".log"):
+                leader._broker.disk.open(path).truncate(0)
+        await sim.check_promises()
+
+    found = simulate(loses, seeds=[1]).failures[0].error
+    assert found.startswith(
+        "1 promise of Kafka broken:\n\nLOST in orders-0: a record acknowledged with acks=all is not there"
+    )
+    assert "Acknowledged: producer=" in found
+
+
+def test_who_asks_a_dead_broker_gets_no_answer() -> None:
+    async def asks(sim: Simulation) -> None:
+        await sim.broker(2).kill()
+        with pytest.raises(NoAnswer, match="broker 2 does not answer MetadataRequest"):
+            await sim.client(timeout_s=5).ask(MetadataRequest(topics=None), broker=2)
+
+    simulate(asks, seeds=[1], brokers=2).check()
+
+
+def test_an_endless_scenario_ends() -> None:
+    result = simulate(lambda_waits, seeds=[1], brokers=1, limit_s=30)
+    assert result.failures[0].error == "the scenario is not over after 30 virtual seconds: give limit_s for more"
+
+
+async def lambda_waits(sim: Simulation) -> None:
+    await trio.sleep_forever()
+
+
+async def _nothing(sim: Simulation) -> None:
+    """A scenario."""
+
+
+def _sync(sim: Simulation) -> None:
+    """No scenario."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"scenario": _sync}, "a scenario is an async function"),
+        ({"scenario": None}, "a scenario is an async function"),
+        ({"seeds": []}, "there are no seeds"),
+        ({"seeds": 7}, r"seeds=\[7\] for one"),
+        ({"seeds": ["7"]}, "a seed is a whole number, not '7'"),
+        ({"brokers": 0}, "a cluster has 1 to"),
+        ({"brokers": 3000}, "a cluster has 1 to"),
+        ({"faults": "kill"}, r"faults=\['kill'\]"),
+        ({"faults": ["fire"]}, "there is no fault 'fire': choose among kill, "),
+        ({"settings": {"nonsense": 1}}, "nonsense"),
+    ],
+)
+def test_wrong_use_says_what_to_do(arguments: dict[str, object], words: str) -> None:
+    given: dict[str, object] = {"scenario": _nothing, "seeds": [1]} | arguments
+    with pytest.raises(LabError, match=words):
+        simulate(**given)  # type: ignore[arg-type]
+
+
+async def test_a_simulation_within_trio_is_refused() -> None:
+    with pytest.raises(LabError, match="call simulate"):
+        simulate(_nothing, seeds=[1])
+
+
+def test_a_real_sleep_is_refused() -> None:
+    async def sleeps(sim: Simulation) -> None:
+        time.sleep(5)  # noqa: ASYNC251 - the mistake that is looked for
+
+    assert "use await sim.sleep(5)" in simulate(sleeps, seeds=[1], brokers=1).failures[0].error
+
+
+def test_brokers_that_are_not_there_are_named() -> None:
+    async def kills(sim: Simulation) -> None:
+        await sim.broker(4).kill()
+
+    assert "there is no broker 4: ids are 1, 2, 3" in simulate(kills, seeds=[1]).failures[0].error
+
+
+def test_every_fault_has_its_name() -> None:
+    async def looks(sim: Simulation) -> None:
+        from ottla.server.testing.simulation.faults import Faults, name_of
+
+        sim.check([name_of(each) for each in Faults(sim)._faults] == list(FAULTS))
+
+    simulate(looks, seeds=[1], brokers=1).check()
+
+
+def test_nothing_of_a_simulation_stays() -> None:
+    before = time.time, time.sleep, os.urandom
+    simulate(_nothing, seeds=[1], brokers=1)
+    assert (time.time, time.sleep, os.urandom) == before
