@@ -61,6 +61,7 @@ class World:
             raise LabError(f"A world of {brokers} brokers is none; ask for 1 or more.")
         self.loop = loop
         self._life: trio.CancelScope | None = None
+        self._tree_ended = trio.Event()
         self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
         """Tree of a cluster; None for a broker that is alone, whose tree is on its disk."""
         self.settings = QUICK | (self._of_cluster(brokers) if self.tree else {}) | dict(settings or {})
@@ -130,6 +131,7 @@ class World:
                     nursery.start_soon(node.kill)
             if self._life is not None:
                 self._life.cancel()
+                await self._tree_ended.wait()
             self.loop.worlds.pop(self, None)
 
     def close_sockets(self) -> None:

@@ -10,6 +10,7 @@ from ottla.server.testing.chaos import Chaos
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka, Repeat
 from ottla.server.testing.shrinking import fewest
+from ottla.server.testing.tests.pytest_words import WORDS
 
 pytest_plugins = ["pytester"]
 
@@ -75,8 +76,7 @@ def test_a_failing_test_tells_its_faults_and_they_are_shrunk(pytester: pytest.Py
                 kafka.clock.advance(1)
         """
     )
-    words = ("-p", "ottla.testing.plugin", "-p", "no:trio", "-p", "no:cacheprovider")
-    result = pytester.runpytest_inprocess(*words, "--ottla-seed", "7", "--ottla-shrink")
+    result = pytester.runpytest_inprocess(*WORDS, "--ottla-seed", "7", "--ottla-shrink")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [

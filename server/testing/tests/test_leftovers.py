@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.tests.pytest_words import WORDS
 
 ENDS = {
     "passes": "pass",
@@ -88,17 +89,7 @@ def test_nothing_is_left_of_a_test_that(end: str, tmp_path: Path):
     folder.mkdir()
     test.write_text(TEST.format(told=str(told), end=ENDS[end]))
     shared = {*Path("/dev/shm").iterdir()} if Path("/dev/shm").is_dir() else set()
-    words = [
-        "-q",
-        "-p",
-        "ottla.testing.plugin",
-        "-p",
-        "no:trio",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "timeout_method=thread",
-    ]
+    words = ["-q", *WORDS, "-o", "timeout_method=thread"]
     words += ["--timeout", "5" if end == "takes too long" else "100", str(test)]
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     # A group of its own shows whether a process is left in it.

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from ottla.server.cli.cli import main
+from ottla.server.testing.tests.pytest_words import WORDS
 
 pytest_plugins = ["pytester"]
-
-PLUGIN = ("-p", "ottla.testing.plugin", "-p", "no:trio", "-p", "no:cacheprovider")
 
 
 def test_each_test_has_a_world_of_its_own(pytester: pytest.Pytester):
@@ -51,7 +50,7 @@ def test_each_test_has_a_world_of_its_own(pytester: pytest.Pytester):
         """
     )
     pytester.makeini("[pytest]\nottla_settings = num.partitions = 5\n")
-    pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=6)
+    pytester.runpytest_inprocess(*WORDS).assert_outcomes(passed=6)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_each_test_has_a_world_of_its_own(pytester: pytest.Pytester):
 def test_wrong_settings_fail_the_test_with_a_sentence(pytester: pytest.Pytester, ini: str, mark: str, told: str):
     pytester.makepyfile(f"import pytest\n@pytest.mark.ottla_settings({mark})\ndef test_it(kafka): pass\n")
     pytester.makeini(f"[pytest]\nottla_settings = {ini}\n")
-    result = pytester.runpytest_inprocess(*PLUGIN)
+    result = pytester.runpytest_inprocess(*WORDS)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([told])
 
