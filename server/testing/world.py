@@ -141,8 +141,11 @@ class World:
 
     async def _keep_tree(self) -> None:
         assert self.tree is not None
-        with trio.CancelScope() as self._life:
-            await self.tree.run()
+        try:
+            with trio.CancelScope() as self._life:
+                await self.tree.run()
+        finally:
+            self._tree_ended.set()
 
     async def until_shown(self, topic: str) -> None:
         """Wait until all brokers that run know a topic and its leaders serve it. Raises LabError after 30 s."""
