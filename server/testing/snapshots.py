@@ -68,6 +68,11 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
             f"The snapshot is of {_named(snapshot.nodes)} and this Kafka has {_named(world.nodes)}; "
             "Kafka.of(snapshot) makes a Kafka that fits."
         )
+    async with world.restoring:  # two at a time would start the same brokers
+        await _restore(world, snapshot, connections)
+
+
+async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
     given_up: dict[int, list[GivenUp]] = {}
     if connections == "kept":
         given_up = {node_id: give_up(node.broker) for node_id, node in world.nodes.items() if node.broker is not None}
@@ -108,6 +113,10 @@ async def _put_back(world: World, snapshot: Snapshot) -> None:
     if behind_ms > 0:
         world.loop.clock.jump(behind_ms / 1000)
     await world.start(node for node_id, node in world.nodes.items() if snapshot.nodes[node_id].is_running)
+    # As when a test is interrupted in its restore and closes its Kafka: what was just started would be left behind.
+    if world not in world.loop.worlds:
+        await world.close()
+        raise LabError("This Kafka was closed while a snapshot was put back; make a new Kafka().")
 
 
 def _named(nodes: Iterable[int]) -> str:

@@ -60,6 +60,8 @@ class World:
         if brokers < 1:
             raise LabError(f"A world of {brokers} brokers is none; ask for 1 or more.")
         self.loop = loop
+        self.restoring = trio.Lock()
+        """Held while a snapshot is put back."""
         self._life: trio.CancelScope | None = None
         self._tree_ended = trio.Event()
         self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None

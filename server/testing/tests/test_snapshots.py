@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from ottla.replication.log import recovery
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.memory_storage import StorageSnapshot
+from ottla.server.testing.node import Node
 from ottla.server.testing.snapshots import closed
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.acls import AclCreation, CreateAclsRequest, DescribeAclsRequest
@@ -414,3 +417,68 @@ def test_a_snapshot_of_other_brokers_is_refused(kafka: Kafka) -> None:
     with pytest.raises(LabError, match=r"^The snapshot is of brokers 1, 2, 3 and this Kafka has broker 0; Kafka\.of"):
         kafka.restore(snapshot)
     assert kafka.topics() == {}
+
+
+def test_restores_at_the_same_time_come_one_after_the_other(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    kafka.produce("orders", "a")
+    snapshot = kafka.snapshot()
+    problems: list[BaseException] = []
+
+    def restore() -> None:
+        try:
+            kafka.restore(snapshot)
+        except BaseException as problem:  # noqa: BLE001 - shown below
+            problems.append(problem)
+
+    threads = [threading.Thread(target=restore) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not problems
+    kafka.produce("orders", "b")
+    assert values(kafka) == [b"a", b"b"]
+
+
+def test_a_kafka_that_is_closed_during_a_restore_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka()
+    world, snapshot = kafka.world, kafka.snapshot()
+    starting = threading.Event()
+    go_on = threading.Event()
+    start = world.start
+
+    async def delayed(nodes: Iterable[Node]) -> None:
+        starting.set()
+        while not go_on.is_set():
+            await trio.lowlevel.checkpoint()
+        await start(nodes)
+
+    monkeypatch.setattr(world, "start", delayed)
+    problems: list[BaseException] = []
+
+    def restore() -> None:
+        try:
+            kafka.restore(snapshot)
+        except BaseException as problem:  # noqa: BLE001 - shown below
+            problems.append(problem)
+
+    thread = threading.Thread(target=restore)
+    thread.start()
+    assert starting.wait(30)
+    kafka.close()
+    go_on.set()
+    thread.join()
+    assert "was closed while a snapshot" in str(problems[0])
+    assert not world.nodes[0].is_running and world not in world.loop.worlds
+
+
+def test_a_restore_needs_no_time(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    kafka.clock.freeze()
+    try:
+        frozen = kafka.clock.now_ms
+        kafka.restore(kafka.snapshot())
+        assert kafka.clock.now_ms == frozen and kafka.topics() == {"orders": 1}
+    finally:
+        kafka.clock.speed(1)
