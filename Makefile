@@ -22,7 +22,10 @@ CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 GO_CLIENTS := $(patsubst %,$(CACHE)/%/.ready,kgo go_admin)
 # Other people's software: each Python package has an environment of its own, because their requirements exclude each other.
 ECOSYSTEM := compat_tests/ecosystem
-ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/*/requirements.txt))
+ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,\
+    $(wildcard $(ECOSYSTEM)/*/requirements.txt $(ECOSYSTEM)/suites/*/requirements.txt))
+# Test suites of other packages, of those whose source distributions have them.
+SUITES_OF_OTHERS := $(patsubst %,$(CACHE)/strangers/%/.ready,faust kombu taskiq)
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
 GO_SQUARES := $(CACHE)/go_squares/.ready
 RUST_SQUARES := $(CACHE)/rust_squares/.ready
@@ -54,7 +57,7 @@ proofs: setup  ## the tests that take longest; each has a shorter twin in `make 
 # A package or a jar that cannot be had does not stop the others: its tests are skipped, and say so.
 ecosystem: setup  ## stream processors, task queues, connectors and log shippers of others, against Ottla (ARGS="-k faust")
 	@sh compat_tests/setup/debian_packages.sh ecosystem
-	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) \
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(SUITES_OF_OTHERS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) \
 	    $(if $(CARGO),$(RUST_SQUARES)) || \
 	    echo "make: some software could not be set up; its tests will be missing" >&2
 	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) compat_tests/migration $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
@@ -160,6 +163,11 @@ $(ENVIRONMENTS): $(CACHE)/ecosystem/%/.ready: $(ECOSYSTEM)/%/requirements.txt
 	@echo "making an environment for $*"
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
+
+$(SUITES_OF_OTHERS): $(CACHE)/strangers/%/.ready: compat_tests/setup/suite_of_sdist.py $(ECOSYSTEM)/suites/%/suite.toml
+	@echo "unpacking the tests of $*"
+	@$(PYTHON) $< $(word 2,$^) $(@D)
 	@touch $@
 
 # A pom.xml in the folder above is the parent: it names the versions.
