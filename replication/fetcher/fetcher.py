@@ -37,7 +37,7 @@ import trio
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.fetcher.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.replication.fetcher.leader_end_point import LeaderEndPoint
-from ottla.replication.log.removal import Removal
+from ottla.replication.log.removal import Removal, look_at_times, warm
 from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -319,6 +319,9 @@ class Fetcher:
 
         Reports the records that went because of `cause`. Raises KafkaError if the truncation is incomplete.
         """
+        await warm(partial(_look_at_cut, following.partition, offset), trio.to_thread.run_sync)
+        if not following.is_wanted:
+            return False
         with reported_cut(self._context.removals, following.partition, offset, cause, self._context.clock_ms()):
             return await self._cut_in_steps(following, offset)
 
@@ -464,6 +467,10 @@ def cut_to_high_watermark(following: PartitionFetchState, removals: Removals, *,
     with reported_cut(removals, partition, partition.high_watermark, "truncation to the high watermark", now_ms):
         partition.truncate_to(partition.high_watermark, now_ms=now_ms)
     following.must_be_cut = False
+
+
+def _look_at_cut(partition: Partition, offset: int) -> None:
+    look_at_times(partition.log, max(offset, partition.log_start_offset), partition.log_end_offset)
 
 
 @contextmanager

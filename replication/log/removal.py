@@ -1,17 +1,21 @@
 """Account of the records that leave a log: how many, why, and of which time.
 
 Times come from the headers of two batches and from the segments' times in memory. To find a batch in a large segment takes up
-to twenty small reads. A file that cannot be read leaves a time unknown; it never keeps records from being removed.
+to twenty small reads, which the event loop does not wait for: `warm` lets threads bring the pages into memory before records are
+removed. A file that cannot be read, or a page that is still missing, leaves a time unknown; it never keeps records from being removed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from ottla.replication.log.batch_scan import CorruptSegment, scan_batches
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, base_offset_of
+from ottla.replication.log.storage import NotCached, only_cached
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, NO_TIMESTAMP
 
@@ -62,10 +66,39 @@ class Removal:
         oldest_ms = NO_TIMESTAMP
         newest_ms, is_complete = _known_newest(log, first_offset, end_offset)
         if self.reads_times:
-            oldest_ms = time_of_first(log, first_offset)
-            newest_ms = newest_ms if is_complete else max(newest_ms, time_of_last(log, end_offset))
+            with suppress(NotCached), only_cached:
+                oldest_ms = time_of_first(log, first_offset)
+                newest_ms = newest_ms if is_complete else max(newest_ms, time_of_last(log, end_offset))
         self.oldest_ms = older(self.oldest_ms, oldest_ms)
         self.newest_ms = max(self.newest_ms, newest_ms)
+
+
+WARM_TRIES_MAX = 100
+"""Limit of the pages that `warm` has read: two batches are found by some twenty each, in a few segments."""
+
+
+async def warm(look: Callable[[], None], run_in_thread: Callable[..., Awaitable[Any]]) -> None:
+    """Have threads read the pages that `look` needs and that are not in memory; `look` must change nothing.
+
+    Errors of files are ignored: whoever removes the records will meet them.
+    """
+    for _ in range(WARM_TRIES_MAX):
+        try:
+            with only_cached:
+                look()
+            return
+        except NotCached as cold:
+            await run_in_thread(cold.warm)
+        except (OSError, KafkaError, CorruptSegment, CorruptIndex):
+            return
+
+
+def look_at_times(log: LogReader, first_offset: int, end_offset: int) -> None:
+    """Read what `Removal.add` reads for the offsets [first_offset, end_offset). Raises NotCached within `only_cached`."""
+    if end_offset > first_offset:
+        time_of_first(log, first_offset)
+        if not _known_newest(log, first_offset, end_offset)[1]:
+            time_of_last(log, end_offset)
 
 
 def older(one_ms: int, other_ms: int) -> int:

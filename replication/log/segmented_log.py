@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.durable_log import DurableLog
@@ -20,6 +21,7 @@ from ottla.replication.log.names import FRESH_SUFFIX, SWAP_SUFFIX
 from ottla.replication.log.producer_recovery import producers_at
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog
+from ottla.replication.log.removal import Removal, look_at_times
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.segment_files import remove_files, remove_unfinished
 from ottla.replication.log.segment_snapshots import DAY_MS, Truncation
@@ -28,7 +30,6 @@ from ottla.replication.log.storage import LogDirectory
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
     from ottla.replication.log.compaction import Source
-    from ottla.replication.log.removal import Removal
 
 SEGMENTS_MAX = 2**31
 
@@ -115,15 +116,7 @@ class SegmentedLog(DurableLog):
 
         `removal` gets an account of their records.
         """
-        expired = expired_segments(
-            self._segments,
-            self._config,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            high_watermark=high_watermark,
-            now_ms=now_ms,
-            limit=limit,
-        )
+        expired = self._expired(now_ms, high_watermark, limit)
         count = expired.total
         if not count:
             return 0
@@ -146,14 +139,36 @@ class SegmentedLog(DurableLog):
 
     def _account(self, removal: Removal, expired: Expired) -> None:
         """Add the records of expired segments to `removal`; those below the log start offset went before."""
-        config, first = self._config, expired.below_start
-        for count, cause in (
-            (expired.by_size, f"retention.bytes={config.retention_bytes}"),
-            (expired.by_age, f"retention.ms={config.retention_ms}"),
-        ):
-            begin, end = self._segments[first].base_offset, self._segments[first + count].base_offset
-            removal.add(cause, self, max(begin, self.log_start_offset), end, is_compacted=config.is_compacted)
-            first += count
+        config = self._config
+        causes = f"retention.bytes={config.retention_bytes}", f"retention.ms={config.retention_ms}"
+        for cause, (begin, end) in zip(causes, self._offsets_of(expired), strict=True):
+            removal.add(cause, self, begin, end, is_compacted=config.is_compacted)
+
+    def _offsets_of(self, expired: Expired) -> list[tuple[int, int]]:
+        """Return the ranges [begin, end) of offsets that go by size and by age; an empty one begins at its end or behind it."""
+        by_size = expired.below_start + expired.by_size
+        counts = expired.below_start, by_size, by_size + expired.by_age
+        starts = [
+            self._segments[each].base_offset if each < len(self._segments) else self.log_end_offset for each in counts
+        ]
+        return [(max(begin, self.log_start_offset), end) for begin, end in pairwise(starts)]
+
+    def look_at_expired(self, now_ms: int, high_watermark: int, *, limit: int) -> None:
+        """Read what `delete_old_segments` reads for the account of its records. Raises NotCached within `only_cached`."""
+        for begin, end in self._offsets_of(self._expired(now_ms, high_watermark, limit)):
+            look_at_times(self, begin, end)
+
+    def _expired(self, now_ms: int, high_watermark: int, limit: int) -> Expired:
+        """Return how many of the oldest segments are beyond retention, `limit` at most."""
+        return expired_segments(
+            self._segments,
+            self._config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            limit=limit,
+        )
 
     # --- at the end ---------------------------------------------------------------------------------------------------
 

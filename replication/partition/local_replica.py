@@ -244,6 +244,10 @@ class LocalReplica:
             self._flush()
         self.notify_watchers()
 
+    def look_at_expired(self, now_ms: int, *, limit: int) -> None:
+        """Read what `delete_old_segments` reads for the account of removed records. Raises NotCached within `only_cached`."""
+        self.log.look_at_expired(now_ms, self.high_watermark, limit=limit)
+
     def delete_old_segments(
         self,
         now_ms: int,

@@ -152,6 +152,11 @@ class RemovalRun:
         self._tell_records(name, removal, lambda: f"{offsets}, {_times(removal)}{end}")
         self._add(topic, removal)
 
+    @property
+    def reads_next(self) -> bool:
+        """True if the account of the next log by `of_topic` reads times from files."""
+        return self._looked < LINES_PER_RUN
+
     def of_topic(self, topic: str) -> Removal:
         """Return the account of a topic, to which the caller adds its next log.
 

@@ -22,6 +22,7 @@ from ottla.replication.log.names import (
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from ottla.replication.log.removal import Removal, warm
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_snapshots import Survey
 from ottla.replication.partition.partition import Partition, PartitionRegistry
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
     from ottla.replication.log.cleaner import Cleanable, LogCleaner
     from ottla.replication.log.compaction import Limits
-    from ottla.replication.log.removal import Removal
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.partition.removals import Removals
     from ottla.replication.replica_manager.flushing import CheckpointWriter
@@ -103,7 +103,11 @@ SEGMENTS_PER_SLICE = 16  # that are looked at, or given up
 
 
 async def apply_retention(
-    partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int], removals: Removals
+    partitions: Iterable[Partition],
+    repairer: Repairer,
+    clock_ms: Callable[[], int],
+    removals: Removals,
+    run_in_thread: RunInThread,
 ) -> None:
     """Delete old segments of all partitions, a few segments at a time; report to `removals` the records that went.
 
@@ -115,7 +119,10 @@ async def apply_retention(
         for partition in partitions:
             removal = run.removal()
             try:
-                await _delete_old_segments(partition, repairer, clock_ms, time_slice, removal)
+                look = partial(_look_at_expired, partition, clock_ms)
+                await _delete_old_segments(
+                    partition, repairer, clock_ms, time_slice, removal, partial(warm, look, run_in_thread)
+                )
             # One log that cannot be read must not keep the others from giving up what fills the disk.
             except KafkaError as error:
                 logger.error("Retention of %s failed: %s", partition.log.directory, error)
@@ -124,12 +131,27 @@ async def apply_retention(
             await time_slice.yield_if_over()
 
 
+def _look_at_expired(partition: Partition, clock_ms: Callable[[], int]) -> None:
+    # Asked again after each page that a thread has read.
+    if not partition.is_deleted and partition.log.log_directory.is_online:
+        partition.look_at_expired(clock_ms(), limit=SEGMENTS_PER_SLICE)
+
+
 async def _delete_old_segments(
-    partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], time_slice: TimeSlice, removal: Removal
+    partition: Partition,
+    repairer: Repairer,
+    clock_ms: Callable[[], int],
+    time_slice: TimeSlice,
+    removal: Removal,
+    warm_times: Callable[[], Awaitable[None]],
 ) -> None:
     was_read: Segment | None = None
-    # Asked again after each turn, because the partition may be deleted, or its disk fail, while others run.
-    while not partition.is_deleted and partition.log.log_directory.is_online:
+    while True:
+        if removal.reads_times:
+            await warm_times()
+        # Asked again after each turn, because the partition may be deleted, or its disk fail, while others run.
+        if partition.is_deleted or not partition.log.log_directory.is_online:
+            return
         try:
             is_over = time_slice.is_over
             if not partition.delete_old_segments(
@@ -223,7 +245,7 @@ class Housekeeping:
     async def apply_retention(self) -> None:
         """Delete segments beyond the retention limits; as in Kafka, compacted logs are left to the cleaner."""
         partitions = [each for each in self._registry.partitions() if not each.log.config.is_compacted]
-        await apply_retention(partitions, self._repairer, self._clock_ms, self._removals)
+        await apply_retention(partitions, self._repairer, self._clock_ms, self._removals, self._run_in_thread)
 
     async def compact(self) -> None:
         """Compact the logs that need it in log.cleaner.threads tasks, and apply retention to compacted logs."""
@@ -239,7 +261,7 @@ class Housekeeping:
             for number in range(config.log_cleaner_threads):
                 nursery.start_soon(self._compact_dirtiest, number, put_off)
         partitions = [each for each in self._registry.partitions() if each.log.config.is_compacted]
-        await apply_retention(partitions, self._repairer, self._clock_ms, self._removals)
+        await apply_retention(partitions, self._repairer, self._clock_ms, self._removals, self._run_in_thread)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
         """Compact logs, dirtiest first, until none needs it or this task's `number` is log.cleaner.threads or more.

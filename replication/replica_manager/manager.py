@@ -40,6 +40,7 @@ from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.removal import look_at_times, warm
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.followers import IsEligible
@@ -397,6 +398,12 @@ class ReplicaManager:
         touched: set[LogDirectory] = set()
         time_slice = TimeSlice()
         for topic, index in partitions:
+            if (
+                topic in deleted_topics
+                and run.reads_next
+                and (found := self._registry.partition(topic, index)) is not None
+            ):
+                await warm(partial(_look_at_all, found.log), self._run_in_thread)
             # No await between this and `_give_up`: a request finds
             # either the partition or none, never one half deleted.
             partition = self._registry.remove(topic, index)
@@ -519,6 +526,10 @@ class ReplicaManager:
             others = f", and {counted(len(logs) - 1, 'other log')} beside it," if len(logs) > 1 else ""
             logger.error("%s cannot be closed: %s", logs[0][0] + others, logs[0][1])
         return left_behind
+
+
+def _look_at_all(log: PartitionLog) -> None:
+    look_at_times(log, log.log_start_offset, log.log_end_offset)
 
 
 def _account(removal: Removal, log: PartitionLog) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 import trio
@@ -362,6 +363,23 @@ async def test_a_follower_truncates_where_the_logs_part(autojump_clock, nursery,
         "topic-0: truncation to epoch 3 of leader 1 removed 4 records, offsets 4 to 7",
         "topic-0: truncation to epoch 1 of leader 1 removed 2 records, offsets 2 to 3",
     ]
+
+
+async def test_times_of_truncated_records_are_read_by_threads(nursery, caplog):
+    caplog.set_level(logging.INFO)
+    leading = lead(history(new_partition(LEADER), 1, 1, 3), 7)
+    following = follow(history(new_partition(FOLLOWER), 1, 1, 2, 2), LEADER, 7)
+    storage, waits = cast(MemoryStorage, following.log.log_directory.storage), []
+    storage.evict()
+    storage.on_wait = lambda path: waits.append(threading.get_ident())
+    follower = await Follower(nursery, Leader(LEADER, [leading])).start()
+    follower.fetchers.follow(following)
+    with trio.fail_after(60):
+        while following.log.latest_leader_epoch != 3:
+            await trio.sleep(0.01)
+    assert waits and threading.get_ident() not in waits
+    [line] = [message for message in caplog.messages if "removed" in message]
+    assert "epoch 1 of leader 1 removed 2 records, offsets 2 to 3, of 1970-01-01T00:16:40Z" in line
 
 
 @given(

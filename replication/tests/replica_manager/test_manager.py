@@ -524,6 +524,30 @@ async def test_the_deletion_of_a_topic_is_told_and_the_move_of_a_replica_is_not(
         assert manager.removals.of_topic("moved") == []
 
 
+async def test_times_of_removed_records_are_read_by_threads(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    waits: list[bool] = []
+    disk.storage.on_wait = lambda path: waits.append(disk.is_in_thread)
+    old = LogConfig(segment_bytes=20_000, retention_ms=60_000)
+    hosted = [Hosted("old", config=old), Hosted("gone")]
+    async with disk.broker(*hosted, log_retention_check_interval_ms=1_000_000_000) as manager:
+        for name in ("old", "gone"):
+            for _ in range(3 * SEGMENTS_PER_SLICE):
+                produce(partition_of(manager, name), value=b"x" * 15_000)
+        await trio.sleep(100)
+        disk.storage.evict()
+        await manager.housekeeping.apply_retention()
+        await manager.delete_partitions([("gone", 0)], deleted_topics={"gone"})
+        assert len(waits) >= 3 and all(waits)
+    of = "of 1970-01-01T00:00:00Z to 1970-01-01T00:00:00Z"
+    assert [each for each in caplog.messages if "removed" in each] == [
+        f"old-0: retention.ms=60000 removed 48 records, offsets 0 to 47, {of}",
+        f"gone: deletion of the topic removed 48 records, 1 log, {of}",
+    ]
+
+
 @pytest.fixture
 def given_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many segments retention gives up at a time."""

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.replication.cluster.metadata_cache import MetadataCache, is_internal_topic
-from ottla.replication.log.removal import Removal
+from ottla.replication.log.removal import look_at_times
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.partition.removals import LINES_PER_RUN
 from ottla.server.broker import Broker
@@ -342,7 +342,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         with suppress(KafkaError):  # `delete` will answer it
             partition = self._partition(topic, asked.partition_index)
             start = partition.start_after_deletion(asked.offset)
-            Removal().add("", partition.log, partition.log.log_start_offset, start, is_compacted=False)
+            look_at_times(partition.log, partition.log.log_start_offset, start)
 
     def _partition(self, topic: str, index: int) -> Partition:
         if topic in self._denied:
