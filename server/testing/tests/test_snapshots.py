@@ -482,3 +482,16 @@ def test_a_restore_needs_no_time(kafka: Kafka) -> None:
         assert kafka.clock.now_ms == frozen and kafka.topics() == {"orders": 1}
     finally:
         kafka.clock.speed(1)
+
+
+def test_a_file_of_the_first_version_is_opened_for_ever() -> None:
+    with Kafka.of(Path(__file__).parent / "golden" / "version-1.ottla") as kafka:
+        first = kafka.records("orders")[0]
+        assert (first.key, first.value, first.headers) == (b"k", b"first", (("h", b"1"),))
+        assert values(kafka, read_committed=True) == [b"first", b"committed"]
+        assert values(kafka) == [b"first", b"committed", b"aborted"]
+        assert kafka.group("billing").offsets == {("orders", 0): 2}
+        # Its retention is off, so that its records stay however old they are.
+        kafka.clock.advance(minutes=10)
+        kafka.produce("orders", "new")
+        assert len(values(kafka)) == 4
