@@ -18,6 +18,7 @@
     snapshots.py            snapshot, restore and fork of a world
     snapshot_files.py       a snapshot and its file
     kept_connections.py     connections that outlive a restore
+    living_producers.py     producers that outlive a restore
     loop.py                 the thread in which all brokers of the process live
     clock.py                its clock
     memory_storage.py       a file system in memory, with faults on request, and its snapshots

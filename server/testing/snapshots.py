@@ -14,6 +14,7 @@ leaves by its session timeout, as after a crash. In a fork no client is a member
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -25,6 +26,7 @@ from ottla.replication.replica_manager.directories import CHECKPOINTS
 from ottla.replication.replica_manager.flushing import offset_to_note
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kept_connections import GivenUp, give_up, take_up
+from ottla.server.testing.living_producers import living_producers, skip_ids, without_those
 from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
 from ottla.server.testing.snapshot_files import NodeSnapshot, Snapshot
 from ottla.server.testing.world import World
@@ -73,11 +75,19 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
 
 
 async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
+    living = {id: await living_producers(node.broker) for id, node in world.nodes.items() if node.broker is not None}
+    nodes = {
+        node_id: each._replace(storage=without_those(each.storage, living[node_id])) if node_id in living else each
+        for node_id, each in snapshot.nodes.items()
+    }
     given_up: dict[int, list[GivenUp]] = {}
     if connections == "kept":
         given_up = {node_id: give_up(node.broker) for node_id, node in world.nodes.items() if node.broker is not None}
     try:
-        await _put_back(world, snapshot)
+        await _put_back(world, replace(snapshot, nodes=nodes))
+        for node_id, known in living.items():
+            if (broker := world.nodes[node_id].broker) is not None:
+                await skip_ids(broker, known)
         for node_id, each in given_up.items():
             if (broker := world.nodes[node_id].broker) is not None:
                 take_up(broker, each)

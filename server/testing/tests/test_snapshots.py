@@ -216,16 +216,37 @@ def test_a_batch_that_was_sent_before_the_snapshot_is_a_duplicate_after_it(kafka
     kafka.topic("orders")
     producer = Producer(kafka)
     offset = producer.send(kafka, b"once")
+    for each in (kafka, kafka.fork()):
+        snapshot = each.snapshot()
+        each.produce("orders", "of another")
+        each.restore(snapshot)
+        assert producer.send(each, b"once", sequence=0) == offset
+        assert values(each) == [b"once"]
+        with pytest.raises(KafkaError) as refused:
+            producer.send(each, b"gap", sequence=7)
+        assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    each.close()
+
+
+def test_a_producer_that_has_sent_since_the_snapshot_goes_on(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka)
+    producer.send(kafka, b"first")
     snapshot = kafka.snapshot()
-    producer.send(kafka, b"twice")
-    kafka.restore(snapshot)
-    assert producer.send(kafka, b"once", sequence=0) == offset
-    assert values(kafka) == [b"once"]
-    with pytest.raises(KafkaError) as refused:
-        producer.send(kafka, b"gap", sequence=7)
-    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    # Ids are never given twice, also not those that were given after the snapshot.
-    assert Producer(kafka).producer_id > producer.producer_id
+    for number in range(3):
+        producer.send(kafka, b"never was")
+        kafka.restore(snapshot)
+        assert producer.send(kafka, b"%d" % number) == 1
+        assert values(kafka) == [b"first", b"%d" % number]
+
+
+def test_a_producer_id_is_given_once_however_often_a_snapshot_is_restored(kafka: Kafka) -> None:
+    snapshot = kafka.snapshot()
+    ids: list[int] = []
+    for _ in range(4):
+        ids += [Producer(kafka).producer_id, Producer(kafka).producer_id]
+        kafka.restore(snapshot)
+    assert len({*ids}) == len(ids)
 
 
 def test_settings_rules_and_quotas_come_back() -> None:
