@@ -49,15 +49,13 @@ def _described(name: str, thing: Any) -> Iterator[str]:
 
 
 def _members(thing: Any) -> Iterator[tuple[str, Any]]:
-    seen = set()
-    for cls in thing.__mro__:
-        if not cls.__module__.startswith("ottla.") or issubclass(thing, BaseException):
-            continue
-        for name, member in vars(cls).items():
-            is_call = inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
-            if not name.startswith("_") and is_call and name not in seen:
-                seen.add(name)
-                yield name, member
+    """Yield the public calls of a class itself; what it has of others is for the project's own tests."""
+    if issubclass(thing, BaseException):
+        return
+    for name, member in vars(thing).items():
+        is_call = inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
+        if not name.startswith("_") and is_call:
+            yield name, member
 
 
 def _member(name: str, member: Any) -> str:
