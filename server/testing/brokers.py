@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.server.testing.node import Node
 
 
-class BrokerOf:
+class LabBroker:
     """One broker of a lab, by its id."""
 
     def __init__(self, lab: Lab, node_id: int) -> None:

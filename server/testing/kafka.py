@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ottla.server.testing.brokers import BrokerOf
+from ottla.server.testing.brokers import LabBroker
 from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group, dismiss_members, list_groups
@@ -293,13 +293,13 @@ class Kafka(Lab):
         self.call(fence, self.world, transactional_id)
 
     @property
-    def brokers(self) -> list[BrokerOf]:
+    def brokers(self) -> list[LabBroker]:
         """Brokers of the cluster, also those that are down."""
-        return [BrokerOf(self, node_id) for node_id in self.world.nodes]
+        return [LabBroker(self, node_id) for node_id in self.world.nodes]
 
-    def broker(self, node_id: int) -> BrokerOf:
+    def broker(self, node_id: int) -> LabBroker:
         """Return a broker by its id: 0 if it is alone, 1 to 3 in a cluster. Raises LabError if there is none."""
-        return BrokerOf(self, self.world.node(node_id).node_id)
+        return LabBroker(self, self.world.node(node_id).node_id)
 
     @property
     def controller(self) -> int | None:

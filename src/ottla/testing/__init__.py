@@ -19,7 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.server.testing.brokers import BrokerOf as BrokerOf
+    from ottla.server.testing.brokers import LabBroker as LabBroker
     from ottla.server.testing.chaos import Chaos as Chaos
     from ottla.server.testing.errors import LabError as LabError
     from ottla.server.testing.groups import Group as Group
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from ottla.server.testing.transactions import Transaction as Transaction
 
 _NAMES = {
-    "BrokerOf": "brokers",
     "Chaos": "chaos",
     "Clock": "kafka",
     "Group": "groups",
     "GroupMember": "groups",
     "History": "history.observed",
     "Kafka": "kafka",
+    "LabBroker": "brokers",
     "LabError": "errors",
     "PartitionState": "partitions",
     "Record": "records",
@@ -55,13 +55,13 @@ _NAMES = {
 """Public names, and the modules of `ottla.server.testing` that hold them."""
 
 __all__ = [
-    "BrokerOf",
     "Chaos",
     "Clock",
     "Group",
     "GroupMember",
     "History",
     "Kafka",
+    "LabBroker",
     "LabError",
     "PartitionState",
     "Record",
