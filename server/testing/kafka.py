@@ -36,6 +36,7 @@ from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record as EncodedRecord
 
 if TYPE_CHECKING:
+    from ottla.server.testing.history.lab_history import LabHistory
     from ottla.server.testing.loop import LabLoop
     from ottla.server.testing.registry import Registry
     from ottla.wire.schema import Message
@@ -99,6 +100,7 @@ class Kafka(Lab):
         self.repeat = Repeat()
         self.chaoses: list[Chaos] = []
         self._registry: Registry | None = None
+        self._history: LabHistory | None = None
 
     def _make_world(self) -> World:
         return World(self.loop, brokers=self._brokers, settings=self._settings)
@@ -121,8 +123,20 @@ class Kafka(Lab):
     def reset(self) -> None:
         """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
         self.close()
-        self._next_partition, self.chaoses = 0, []
+        self._next_partition, self.chaoses, self._history = 0, [], None
         self.open(self._make_world)
+
+    @property
+    def history(self) -> LabHistory:
+        """Observations of wrapped producers and consumers; `kafka.history.check()` holds them against Kafka's promises.
+
+        A fresh world and a restored snapshot begin a new one.
+        """
+        if self._history is None:
+            from ottla.server.testing.history.lab_history import LabHistory
+
+            self._history = LabHistory(self)
+        return self._history
 
     # ------------------------------------------------------------------ snapshots
 
@@ -146,6 +160,7 @@ class Kafka(Lab):
         themselves; or "kept" for those whose clients wait for nothing but records, the others are cut.
         """
         self.loop.call(restore, self.world, _snapshot(snapshot), connections)
+        self._history = None
 
     def fork(self) -> Self:
         """Return another Kafka that begins as this one is now, on ports of its own. This one goes on as it is."""

@@ -21,13 +21,15 @@ from ottla.server.testing.client.connections import Connections
 from ottla.server.testing.client.consumer import Consumer, ConsumerRecord
 from ottla.server.testing.client.producer import Producer
 from ottla.server.testing.client.streams import Address, OpenStream, StreamNetwork
-from ottla.server.testing.history.observed import History
+from ottla.server.testing.history.observed import Observations
 
 
 class Client(Admin):
     """A client of one cluster. `history` takes down what its producers and consumers see; None: nobody does."""
 
-    def __init__(self, connections: Connections, timeout_s: float = TIMEOUT_S, history: History | None = None) -> None:
+    def __init__(
+        self, connections: Connections, timeout_s: float = TIMEOUT_S, history: Observations | None = None
+    ) -> None:
         super().__init__(connections, timeout_s)
         self.history = history
         self._made = 0
@@ -89,7 +91,7 @@ async def connect(
     timeout_s: float = TIMEOUT_S,
     open_stream: OpenStream = trio.open_tcp_stream,
     seed: int | None = None,
-    history: History | None = None,
+    history: Observations | None = None,
 ) -> AsyncIterator[Client]:
     """Open a client of a cluster in trio. `open_stream` gets host and port; `seed` of choices among brokers, None: any."""
     # Ids that no broker has, for addresses of which nobody says whose they are.

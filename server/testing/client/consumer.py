@@ -16,7 +16,7 @@ from ottla.server.testing.client.admin import EARLIEST, LATEST, Admin
 from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, raise_for
 from ottla.server.testing.client.connections import Channel
 from ottla.server.testing.client.membership import Membership
-from ottla.server.testing.history.observed import History
+from ottla.server.testing.history.observed import Observations
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.offsets import (
@@ -92,7 +92,7 @@ class Consumer:
         reset: str = "earliest",
         committed_only: bool = False,
         max_wait_ms: int = MAX_WAIT_MS,
-        history: History | None = None,
+        history: Observations | None = None,
     ) -> None:
         if not topics:
             raise ValueError("a consumer has at least one topic")

@@ -17,7 +17,7 @@ import trio
 from ottla.server.testing.client.admin import Admin
 from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, NOT_WRITTEN_YET, NoAnswer, raise_for
 from ottla.server.testing.client.connections import TRANSACTION
-from ottla.server.testing.history.observed import History, SendingLog
+from ottla.server.testing.history.observed import Observations, SendingLog
 from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -71,7 +71,7 @@ class Producer:
         acks: int = ALL,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
-        history: History | None = None,
+        history: Observations | None = None,
     ) -> None:
         if acks not in (ALL, 1):
             raise ValueError(

@@ -26,6 +26,7 @@ from ottla.server.testing.history.history import (
     ReachedEnd,
     Read,
     ReadBegan,
+    RecordsDeleted,
     Sent,
     TopicBegan,
 )
@@ -261,6 +262,8 @@ class Narration:
         at = self._notes[-1].at if self._notes else 0.0
         for each in self._final:
             place = (each.topic, each.partition)
+            if self._has_logs and each.start:
+                yield RecordsDeleted(at, *place, each.start)
             reader = f"{LAST_READER} of {each.topic}-{each.partition}{' as committed' * each.committed_only}"
             yield ReadBegan(at, reader, *place, each.start, each.committed_only, True)
             # One event for each, so that a duplicate is one of another event.

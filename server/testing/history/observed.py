@@ -1,18 +1,15 @@
-"""A history that clients of a test write, and its check against Kafka's promises.
+"""Observations of the clients of a test, and their check against Kafka's promises.
 
-    history = History()
-    async with connect("127.0.0.1:9092", history=history) as client: ...     # of ottla.testing.client
-    history.check()                                      # AssertionError with a paragraph for each broken promise
-
-The checker knows a record by its value, which is to be sent once. Tests send what they like, so a history takes down what
-happened, and `narration.py` gives each record a name of its own before the checker reads it.
+The checker knows a record by its value, which is to be sent once. Tests send what they like, so what happened is taken down
+here, and `narration.py` gives each record a name of its own before the checker reads it.
 
 Any number of threads may write at a time.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ottla.server.testing.history.checker import check
@@ -45,11 +42,11 @@ Place = tuple[str, int]
 UNSEEN_RULES = frozenset({Rule.INVENTED, Rule.HOLE})
 """Rules that need to know every record that was sent."""
 
-RULES_OF_LOGS = frozenset({Rule.UNREAD, Rule.HANGING})
-"""Rules about whoever reads when all is over."""
+RULES_OF_LOGS = frozenset({Rule.UNREAD, Rule.HANGING, Rule.HOLE})
+"""Rules that need to know the logs as they are in the end."""
 
 
-class History:
+class Observations:
     """Observations of the clients of one test. `clock` tells seconds that only move forward."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,6 +55,7 @@ class History:
         self._notes: list[Note] = []
         self._compacted: set[str] = set()
         self._names: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
 
     def __len__(self) -> int:
         """Number of observations."""
@@ -90,6 +88,25 @@ class History:
     def end_seen(self, viewer: str, topic: str, partition: int, end: int, leader_epoch: int | None) -> None:
         """Take down the end of a partition as one connection was told it. `leader_epoch`: None if it was not told."""
         self.note(EndSeen, viewer, topic, partition, end, leader_epoch)
+
+    def same_value(self, text: bytes | None, data: bytes | None) -> None:
+        """Say that a consumer may be given `text` where `data` was sent, such as an object after its deserializer."""
+        with self._lock:
+            self._texts[told(text)] = told(data)
+
+    def text_of(self, value: bytes | None) -> str:
+        """Return the text that stands for a value that was read."""
+        text = told(value)
+        return self._texts.get(text, text)
+
+    @contextlib.contextmanager
+    def at(self, time_s: float) -> Iterator[None]:
+        """Take down what happens meanwhile as of a time, which is not before that of earlier observations."""
+        before, self._clock = self._clock, lambda: time_s
+        try:
+            yield
+        finally:
+            self._clock = before
 
     def note(self, kind: type[Event], *fields: Any) -> None:
         """Write down that something has happened now."""
@@ -134,7 +151,7 @@ class History:
 class ProducerLog:
     """Deeds of one producer, as they are taken down."""
 
-    def __init__(self, history: History, name: str) -> None:
+    def __init__(self, history: Observations, name: str) -> None:
         self.name = name
         self._history = history
         self._transaction: int | None = None
@@ -176,7 +193,7 @@ class ProducerLog:
 class SendingLog:
     """Outcome of one record, as it is taken down; the first one counts."""
 
-    def __init__(self, history: History, sending: Sending) -> None:
+    def __init__(self, history: Observations, sending: Sending) -> None:
         self._history = history
         self._sending = sending
         self._is_open = True
@@ -200,7 +217,7 @@ class SendingLog:
 class ConsumerLog:
     """Deeds of one consumer, as they are taken down."""
 
-    def __init__(self, history: History, name: str, group: str | None, committed_only: bool) -> None:
+    def __init__(self, history: Observations, name: str, group: str | None, committed_only: bool) -> None:
         self.name, self.group = name, group
         self._history = history
         self._committed_only = committed_only
@@ -211,7 +228,7 @@ class ConsumerLog:
 
     def read(self, topic: str, partition: int, records: Sequence[tuple[int, bytes | None]], position: int) -> None:
         """Take down records that the consumer was given, as (offset, value), and where it stands then."""
-        texts = tuple((offset, told(value)) for offset, value in records)
+        texts = tuple((offset, self._history.text_of(value)) for offset, value in records)
         self._history.note(Read, self.name, topic, partition, texts, position)
 
     def owned(self, places: Sequence[Place], epoch: int = -1) -> None:

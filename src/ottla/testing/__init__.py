@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.testing.errors import LabError as LabError
     from ottla.server.testing.groups import Group as Group
     from ottla.server.testing.groups import GroupMember as GroupMember
-    from ottla.server.testing.history.observed import History as History
+    from ottla.server.testing.history.wrapping import History as History
     from ottla.server.testing.kafka import Clock as Clock
     from ottla.server.testing.kafka import Kafka as Kafka
     from ottla.server.testing.kafka import Repeat as Repeat
@@ -40,7 +40,7 @@ _NAMES = {
     "Clock": "kafka",
     "Group": "groups",
     "GroupMember": "groups",
-    "History": "history.observed",
+    "History": "history.wrapping",
     "Kafka": "kafka",
     "LabBroker": "brokers",
     "LabError": "errors",

@@ -10,7 +10,7 @@ from ottla.server.testing.client.admin import EARLIEST, LATEST
 from ottla.server.testing.client.answers import NoAnswer
 from ottla.server.testing.client.client import addresses_in, connect
 from ottla.server.testing.client.producer import Outgoing
-from ottla.server.testing.history.observed import History
+from ottla.server.testing.history.wrapping import History
 from ottla.server.testing.kafka import Kafka
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.groups import ListGroupsRequest

@@ -1,0 +1,302 @@
+"""A history from requests and their answers, for clients in any language.
+
+    history = History()
+    tell(history, exchanges)      # of a wire tap: `exchanges_of(kafka.wire.requests())`
+    history.check()
+
+A producer is known by its id and epoch, or by its connection if it is not idempotent; a batch that is sent again has the same
+sequence number. A consumer is a connection that fetches: where it goes on is in its requests, so that it may go anywhere.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ottla.server.testing.client.consumer import shown_records
+from ottla.server.testing.history.observed import ConsumerLog, Observations, ProducerLog, SendingLog
+from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
+from ottla.wire.record_decoding import decode_records
+from ottla.wire.records import iter_batches
+
+Place = tuple[str, int]
+NameOf = Callable[[bytes], str | None]
+NO_TOPIC_ID = bytes(16)
+DUPLICATE_SEQUENCE_NUMBER = 46
+
+
+class Exchange(NamedTuple):
+    """A request and its answer. `connection`: anything that tells connections apart. `answered_at` and `response`: None if there is none."""
+
+    asked_at: float
+    answered_at: float | None
+    client_id: str | None
+    connection: Any
+    request: Any
+    response: Any
+    name_of: NameOf = lambda topic_id: None
+    """Returns the name of a topic id, None if it is not known."""
+
+
+def exchanges_of(requests: Iterable[Any]) -> Iterator[Exchange]:
+    """Return the exchanges of a wire tap's requests; those that it has not kept whole are left out."""
+    from ottla.server.testing.errors import LabError
+
+    for each in requests:
+        try:
+            request, response = each.request, each.response
+        except LabError:
+            continue
+        if not each.left_out and not each.is_of_broker:
+            connection = each.connection.number
+            yield Exchange(each.time, each.answer_time, each.client_id, connection, request, response, each.name_of)
+
+
+def tell(history: Observations, exchanges: Iterable[Exchange]) -> None:
+    """Take down what exchanges say, in the order of their times."""
+    teller = _Teller(history)
+    moments: list[tuple[float, int, bool, Exchange]] = []
+    for number, each in enumerate(exchanges):
+        moments.append((each.asked_at, number, False, each))
+        if each.answered_at is not None and each.response is not None:
+            moments.append((each.answered_at, number, True, each))
+    for at, number, is_answer, each in sorted(moments, key=lambda moment: (moment[0], moment[1], moment[2])):
+        with history.at(at):
+            (teller.answered if is_answer else teller.asked)(number, each)
+
+
+class _Producer:
+    """A producer by its id and epoch: its log, and its batches by partition and sequence number."""
+
+    def __init__(self, log: ProducerLog) -> None:
+        self.log = log
+        self.is_in_transaction = False
+        self.batches: dict[tuple[Place, int], Sequence[SendingLog]] = {}
+
+
+class _Teller:
+    """Takes down requests and answers; which of them, the tables at the end of `__init__` say."""
+
+    def __init__(self, history: Observations) -> None:
+        self._history = history
+        self._producers: dict[Any, _Producer] = {}
+        self._transactional: dict[str, _Producer] = {}
+        self._readers: dict[tuple[Any, bool], ConsumerLog] = {}
+        self._groups: dict[str, ConsumerLog] = {}
+        self._committed: dict[str, set[Place]] = {}
+        self._positions: dict[tuple[Any, bool, Place], int] = {}
+        self._fetching: dict[tuple[Any, Place], int] = {}
+        self._sent: dict[int, list[tuple[Place, Sequence[SendingLog]]]] = {}
+        self._asked: dict[type, Callable[[int, Exchange], None]] = {
+            ProduceRequest: self._produce,
+            EndTxnRequest: self._end,
+            FetchRequest: self._fetch,
+            OffsetCommitRequest: self._commit,
+            TxnOffsetCommitRequest: self._add_offsets,
+        }
+        self._answered: dict[type, Callable[[int, Exchange], None]] = {
+            ProduceRequest: self._produced,
+            EndTxnRequest: self._ended,
+            FetchRequest: self._fetched,
+            OffsetCommitRequest: self._committed_offsets,
+            OffsetFetchRequest: self._fetched_offsets,
+            InitProducerIdRequest: self._initialized,
+            DeleteGroupsRequest: self._deleted_groups,
+        }
+
+    def asked(self, number: int, exchange: Exchange) -> None:
+        if (take := self._asked.get(type(exchange.request))) is not None:
+            take(number, exchange)
+
+    def answered(self, number: int, exchange: Exchange) -> None:
+        if (take := self._answered.get(type(exchange.request))) is not None:
+            take(number, exchange)
+
+    # ------------------------------------------------------------------ producing
+
+    def _produce(self, number: int, exchange: Exchange) -> None:
+        for place, part in _parts(exchange, exchange.request.topic_data, "partition_data", "index"):
+            data = bytes(part.records or b"")
+            try:
+                batches = [(header, decode_records(data, start)) for header, start, _ in iter_batches(data)]
+            except (KafkaError, ProtocolViolation):  # the broker refuses it, too
+                continue
+            for header, records in batches:
+                sendings = self._batch(place, header, records, exchange)
+                self._sent.setdefault(number, []).append((place, sendings))
+
+    def _batch(self, place: Place, header: Any, records: Iterable[Any], exchange: Exchange) -> Sequence[SendingLog]:
+        producer = self._producer(header, exchange)
+        if header.is_transactional and not producer.is_in_transaction:
+            producer.is_in_transaction = True
+            producer.log.transaction_began()
+            if exchange.request.transactional_id:
+                self._transactional[exchange.request.transactional_id] = producer
+        known = producer.batches.get((place, header.base_sequence)) if header.producer_id >= 0 else None
+        if known is not None:
+            return known
+        sendings = [producer.log.sent(*place, each.value, each.key) for each in records]
+        producer.batches[place, header.base_sequence] = sendings
+        return sendings
+
+    def _producer(self, header: Any, exchange: Exchange) -> _Producer:
+        is_idempotent = header.producer_id >= 0
+        key = (header.producer_id, header.producer_epoch) if is_idempotent else exchange.connection
+        if key not in self._producers:
+            whose = f"id {key[0]}, epoch {key[1]}" if is_idempotent else f"connection {exchange.connection}"
+            name = f"{exchange.client_id} ({whose})"
+            log = self._history.producer_began(name, idempotent=is_idempotent, acks=exchange.request.acks)
+            self._producers[key] = _Producer(log)
+        return self._producers[key]
+
+    def _produced(self, number: int, exchange: Exchange) -> None:
+        answers = dict(_parts(exchange, exchange.response.responses, "partition_responses", "index"))
+        for place, sendings in self._sent.pop(number, ()):
+            answer = answers.get(place)
+            if answer is None or answer.error_code not in (0, DUPLICATE_SEQUENCE_NUMBER):
+                continue  # it may come again, and an earlier attempt may have been written
+            is_known = not answer.error_code and answer.base_offset >= 0
+            for index, each in enumerate(sendings):
+                each.acknowledged(answer.base_offset + index if is_known else None)
+
+    # ------------------------------------------------------------------ transactions
+
+    def _of(self, request: Any) -> _Producer | None:
+        return self._producers.get((request.producer_id, request.producer_epoch))
+
+    def _initialized(self, number: int, exchange: Exchange) -> None:
+        key, response = exchange.request.transactional_id, exchange.response
+        if key is None or response.error_code:
+            return
+        before = self._transactional.pop(key, None)
+        if before is not None and self._producers.get((response.producer_id, response.producer_epoch)) is not before:
+            before.log.fenced()
+
+    def _end(self, number: int, exchange: Exchange) -> None:
+        producer = self._of(exchange.request)
+        if producer is not None and producer.is_in_transaction:
+            producer.log.end_asked(exchange.request.committed)
+
+    def _ended(self, number: int, exchange: Exchange) -> None:
+        producer = self._of(exchange.request)
+        if producer is not None and producer.is_in_transaction and not exchange.response.error_code:
+            producer.is_in_transaction = False
+            producer.log.ended(exchange.request.committed)
+
+    def _add_offsets(self, number: int, exchange: Exchange) -> None:
+        producer = self._of(exchange.request)
+        if producer is None or not producer.is_in_transaction:
+            return
+        for place, offset in _offsets(exchange):
+            self._committed.setdefault(exchange.request.group_id, set()).add(place)
+            producer.log.offset_added(exchange.request.group_id, *place, offset)
+
+    # ------------------------------------------------------------------ consuming
+
+    def _fetch(self, number: int, exchange: Exchange) -> None:
+        if _is_of_replica(exchange.request):
+            return
+        if exchange.request.session_epoch in (0, -1):  # a new session, or none: all partitions are named
+            for key in [each for each in self._fetching if each[0] == exchange.connection]:
+                del self._fetching[key]
+        for place, part in _parts(exchange, exchange.request.topics, "partitions", "partition"):
+            self._fetching[exchange.connection, place] = part.fetch_offset
+
+    def _fetched(self, number: int, exchange: Exchange) -> None:
+        if _is_of_replica(exchange.request):
+            return
+        committed_only = exchange.request.isolation_level == 1
+        for place, part in _parts(exchange, exchange.response.responses, "partitions", "partition_index"):
+            asked = self._fetching.get((exchange.connection, place))
+            if asked is not None and not part.error_code:
+                self._take(exchange, committed_only, place, asked, part)
+
+    def _take(self, exchange: Exchange, committed_only: bool, place: Place, asked: int, part: Any) -> None:
+        aborted = [(each.first_offset, each.producer_id) for each in part.aborted_transactions or ()]
+        try:
+            records, position = shown_records(bytes(part.records or b""), aborted if committed_only else [], asked)
+        except (KafkaError, ProtocolViolation):
+            return
+        reader = self._reader(exchange, committed_only)
+        key = (exchange.connection, committed_only, place)
+        if self._positions.get(key) != asked:
+            reader.began(*place, asked)
+        self._positions[key] = position
+        if position > asked:
+            reader.read(*place, [(each.offset, each.value) for each in records], position)
+
+    def _reader(self, exchange: Exchange, committed_only: bool) -> ConsumerLog:
+        key = (exchange.connection, committed_only)
+        if key not in self._readers:
+            name = f"{exchange.client_id} (connection {exchange.connection})"
+            self._readers[key] = self._history.consumer_began(name, committed_only=committed_only)
+        return self._readers[key]
+
+    # ------------------------------------------------------------------ offsets of groups
+
+    def _group(self, name: str) -> ConsumerLog:
+        if name not in self._groups:
+            self._groups[name] = self._history.consumer_began(f"members of {name}", name)
+        return self._groups[name]
+
+    def _commit(self, number: int, exchange: Exchange) -> None:
+        group = exchange.request.group_id
+        offsets = dict(_offsets(exchange))
+        self._committed.setdefault(group, set()).update(offsets)
+        self._group(group).offsets_sent(offsets)
+
+    def _committed_offsets(self, number: int, exchange: Exchange) -> None:
+        parts = _parts(exchange, exchange.response.topics, "partitions", "partition_index")
+        codes = {place: part.error_code for place, part in parts}
+        for place, offset in _offsets(exchange):
+            if codes.get(place) == 0:
+                self._group(exchange.request.group_id).offsets_committed({place: offset})
+
+    def _fetched_offsets(self, number: int, exchange: Exchange) -> None:
+        response = exchange.response
+        if response.groups:
+            answers = [(each.group_id, each.error_code, each.topics) for each in response.groups]
+        else:
+            answers = [(exchange.request.group_id, response.error_code, response.topics)]
+        for group, code, topics in answers:
+            if code or group not in self._committed:
+                continue
+            for place, part in _parts(exchange, topics, "partitions", "partition_index"):
+                # Other offsets may be older than what was seen here.
+                if not part.error_code and place in self._committed[group]:
+                    offset = None if part.committed_offset < 0 else part.committed_offset
+                    self._group(group).offset_fetched(*place, offset)
+
+    def _deleted_groups(self, number: int, exchange: Exchange) -> None:
+        for each in exchange.response.results:
+            if not each.error_code:
+                for place in self._committed.pop(each.group_id, ()):
+                    self._group(each.group_id).offsets_committed({place: -1})
+
+
+def _parts(exchange: Exchange, topics: Iterable[Any], parts: str, index: str) -> Iterator[tuple[Place, Any]]:
+    """Return places and partitions of a message's topics, of those whose names are known.
+
+    `parts` and `index`: the fields that hold a topic's partitions, and a partition's number.
+    """
+    for topic in topics:
+        topic_id = bytes(getattr(topic, "topic_id", NO_TOPIC_ID))
+        name = getattr(topic, "name", "") or getattr(topic, "topic", "")
+        if not name and topic_id != NO_TOPIC_ID:
+            name = exchange.name_of(topic_id)
+        for part in getattr(topic, parts) if name else ():
+            yield (name, getattr(part, index)), part
+
+
+def _offsets(exchange: Exchange) -> Iterator[tuple[Place, int]]:
+    """Return the places and offsets of a commit."""
+    for place, part in _parts(exchange, exchange.request.topics, "partitions", "partition_index"):
+        yield place, part.committed_offset
+
+
+def _is_of_replica(request: Any) -> bool:
+    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)

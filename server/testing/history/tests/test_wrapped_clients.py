@@ -1,0 +1,215 @@
+"""Clients of other libraries that take down what they do, with a broker in this process."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.history.history import Acknowledged, Failed, OffsetCommitted, Read, ReadBegan, Sent
+from ottla.server.testing.history.rules import Rule
+from ottla.server.testing.history.wrapping import History
+from ottla.server.testing.kafka import Kafka
+
+COUNT = 10
+PATIENCE_S = 20
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Kafka]:
+    with Kafka() as made:
+        yield made
+
+
+@pytest.fixture
+def kafka(shared: Kafka) -> Kafka:
+    shared.reset()
+    shared.topic("orders", partitions=2)
+    return shared
+
+
+def kinds(history: History) -> dict[str, int]:
+    """How often what was taken down; records, not answers with many."""
+    found: dict[str, int] = {}
+    for _, kind, fields in history._notes:
+        found[kind.__name__] = found.get(kind.__name__, 0) + (len(fields[3]) if kind is Read else 1)
+    return found
+
+
+def read_all(poll: Any, count: int) -> list[Any]:
+    found: list[Any] = []
+    end = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < end:
+        found += poll()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*does not implement kafka.serializer:DeprecationWarning")
+def test_kafka_python(kafka: Kafka) -> None:
+    library = pytest.importorskip("kafka")
+    history = kafka.history
+    servers = {"bootstrap_servers": kafka.bootstrap}
+    producer = history.producer(
+        library.KafkaProducer(**servers, value_serializer=lambda value: json.dumps(value).encode(), linger_ms=2)
+    )
+    futures = [producer.send("orders", {"n": number % 3}, key=b"%d" % number) for number in range(COUNT)]
+    producer.flush()
+    assert [each.get(PATIENCE_S).offset >= 0 for each in futures] == [True] * COUNT
+    with pytest.raises(TypeError):
+        producer.send("orders", object())
+    settings = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    consumer = history.consumer(library.KafkaConsumer(**servers, **settings, value_deserializer=json.loads))
+    with contextlib.closing(producer), contextlib.closing(consumer):
+        consumer.subscribe(["orders"])
+        found = read_all(lambda: [each for part in consumer.poll(100).values() for each in part], COUNT)
+        assert sorted(each.value["n"] for each in found) == sorted(number % 3 for number in range(COUNT))
+        consumer.commit()
+        place = library.TopicPartition("orders", 0)
+        consumer.seek(place, 0)
+        again = read_all(lambda: [each for part in consumer.poll(100).values() for each in part], 1)
+        assert again[0].offset == 0 and consumer.position(place) > 0
+    taken = kinds(history)
+    assert (taken[Sent.__name__], taken[Acknowledged.__name__]) == (COUNT, COUNT)
+    assert taken[Read.__name__] > COUNT and taken[OffsetCommitted.__name__] == 2 and taken[ReadBegan.__name__] >= 3
+    history.check(all_producers=True)
+
+
+def test_confluent_kafka(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    history = kafka.history
+    settings = {"bootstrap.servers": kafka.bootstrap}
+    producer = history.producer(library.Producer(settings | {"transactional.id": "t"}), idempotent=True)
+    told: list[Any] = []
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce("orders", "the same", partition=partition, on_delivery=lambda *each: told.append(each))
+        (producer.commit_transaction if number % 2 else producer.abort_transaction)()
+    assert len(told) == 8
+    consumer = history.consumer(
+        library.Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}),
+        group="g",
+    )
+    assigned: list[Any] = []
+    consumer.subscribe(["orders"], on_assign=lambda _, partitions: assigned.extend(partitions))
+    found = read_all(lambda: [each for each in consumer.consume(10, timeout=0.1) if not each.error()], 4)
+    assert [each.value() for each in found] == [b"the same"] * 4 and len(assigned) == 2
+    consumer.commit(asynchronous=False)
+    consumer.commit(message=found[-1])
+    consumer.close()
+    taken = kinds(history)
+    assert (taken[Sent.__name__], taken[Read.__name__], taken[OffsetCommitted.__name__]) == (8, 4, 2)
+    assert taken["Ended"] == 4
+    history.check()
+
+
+def test_aiokafka(kafka: Kafka) -> None:
+    library = pytest.importorskip("aiokafka")
+    history = kafka.history
+
+    async def work() -> None:
+        servers = {"bootstrap_servers": kafka.bootstrap}
+        async with history.producer(library.AIOKafkaProducer(**servers, enable_idempotence=True)) as producer:
+            await producer.send_and_wait("orders", b"one", partition=1)
+            futures = [await producer.send("orders", b"%d" % number) for number in range(COUNT - 1)]
+            await asyncio.gather(*futures)
+        options = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with history.consumer(library.AIOKafkaConsumer("orders", **servers, **options)) as consumer:
+            found = [await consumer.getone()]
+            while len(found) < COUNT:
+                found += [each for part in (await consumer.getmany(timeout_ms=100)).values() for each in part]
+            await consumer.commit()
+            consumer.seek(library.TopicPartition("orders", 1), 0)
+            async for record in consumer:
+                assert (record.partition, record.offset) == (1, 0)
+                break
+        async with history.producer(library.AIOKafkaProducer(**servers, transactional_id="t")) as producer:
+            with pytest.raises(ValueError, match="changed my mind"):
+                async with producer.transaction():
+                    await producer.send_and_wait("orders", b"bad", partition=0)
+                    raise ValueError("changed my mind")
+
+    asyncio.run(work())
+    taken = kinds(history)
+    assert (taken[Sent.__name__], taken[Acknowledged.__name__], taken["EndAsked"]) == (COUNT + 1, COUNT + 1, 1)
+    assert taken[Read.__name__] > COUNT and taken[OffsetCommitted.__name__] == 2
+    history.check(all_producers=True)
+
+
+def test_a_lab_that_loses_a_record_is_found_out(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    producer = kafka.history.producer(library.Producer({"bootstrap.servers": kafka.bootstrap}))
+    before = kafka.snapshot()
+    producer.produce("orders", b"one", partition=0)
+    producer.flush(10)
+    kafka.history.check()
+    kept = kafka.history
+    kafka.restore(before)
+    assert {each.violation.rule for each in kept.broken()} == {Rule.LOST}
+    assert len(kafka.history) == 0
+
+
+def test_what_is_no_client_is_refused() -> None:
+    for wrap in (History().producer, History().consumer):
+        with pytest.raises(LabError, match="of kafka-python, aiokafka or confluent-kafka is wanted, not 7"):
+            wrap(7)
+
+
+class _Record:
+    """A record of kafka-python."""
+
+    topic, partition = "orders", 0
+
+    def __init__(self, offset: int) -> None:
+        self.offset, self.value = offset, b"%d" % offset
+
+
+class _Broken:
+    """A consumer and a producer of kafka-python that do what they must not."""
+
+    def __init__(self, group_id: str | None, generation_id: int | None = None) -> None:
+        self.config = {"group_id": group_id, "isolation_level": "read_uncommitted"}
+        self.generation_id = generation_id
+        if generation_id is not None:
+            self.group_metadata = lambda: self
+
+    def poll(self, offset: int) -> dict[Any, list[_Record]]:
+        return {_Record(offset): [_Record(offset)]}
+
+    def seek(self) -> None:
+        """Makes it a consumer."""
+
+    def flush(self) -> None:
+        """Makes it a producer."""
+
+    def send(self, topic: str, **options: Any) -> Any:
+        raise ValueError("too large")
+
+
+@pytest.mark.parametrize(
+    ("group", "generation", "is_broken"), [(None, None, True), ("g", None, False), ("g", 1, True), ("g", 2, False)]
+)
+def test_a_step_back_is_a_fault_unless_the_group_may_have_assigned_anew(
+    group: str | None, generation: int | None, *, is_broken: bool
+) -> None:
+    history, client = History(), _Broken(group, None if generation is None else 1)
+    consumer = history.consumer(client)
+    consumer.poll(5)
+    client.generation_id = generation
+    consumer.poll(4)
+    assert {each.violation.rule for each in history.broken()} == ({Rule.BACKWARDS} if is_broken else set())
+
+
+def test_a_record_that_the_client_refuses_is_not_sent() -> None:
+    history = History()
+    producer = history.producer(_Broken(None), idempotent=True)
+    with pytest.raises(ValueError, match="too large"):
+        producer.send("orders", b"a", partition=0)
+    assert [note.kind for note in history._notes][-1] is Failed
+    history.consumer(_Broken(None)).poll(0)
+    assert repr(producer).startswith("<taken down: ")
