@@ -7,11 +7,14 @@ written anew, it goes on in a buffer of its own. Freezing costs the same for a g
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.replication.log.storage import Buffer
 
+MIRRORED_BYTES = 1 << 20  # copied at a time
 PIECES_MAX = 8  # more are joined, so that a read looks at few of them
 
 
@@ -59,12 +62,39 @@ class FrozenContents:
 EMPTY = FrozenContents()
 
 
+class _Mirror:
+    """A file without a name that has a copy of contents, for whoever needs a descriptor of them, as TLS does."""
+
+    __slots__ = ("_descriptor", "_length")
+
+    def __init__(self) -> None:
+        self._descriptor, self._length = _nameless(), 0
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def descriptor(self, contents: Contents) -> int:
+        """Return the descriptor, after adding what was appended since."""
+        while self._length < len(contents):
+            data = contents.read(self._length, MIRRORED_BYTES)
+            self._length += os.pwrite(self._descriptor, data, self._length)
+        return self._descriptor
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("ottla")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class Contents:
     """Contents that can change. The bytes are some frozen pieces, then a buffer to which is appended."""
 
-    __slots__ = ("_base", "_base_length", "_promised", "_tail")
+    __slots__ = ("_base", "_base_length", "_mirror", "_promised", "_tail")
 
     def __init__(self, frozen: FrozenContents = EMPTY) -> None:
+        self._mirror: _Mirror | None = None
         self._begin(frozen.pieces, frozen.length)
 
     def _begin(self, pieces: tuple[_Piece, ...], length: int) -> None:
@@ -93,11 +123,18 @@ class Contents:
 
     def truncate(self, size: int) -> None:
         """Cut the contents to `size` bytes; do nothing if they are shorter."""
+        self._mirror = None
         kept = size - self._base_length
         if kept >= self._promised:
             del self._tail[kept:]
         else:  # somebody holds the bytes that go, so they stay where they are
             self._begin(*_cut(self.freeze(), size))
+
+    def descriptor(self) -> int:
+        """Return a descriptor of a copy of these bytes, valid until the next cut."""
+        if self._mirror is None:
+            self._mirror = _Mirror()
+        return self._mirror.descriptor(self)
 
     def read(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes from `position` on; fewer at the end."""

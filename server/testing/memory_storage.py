@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -215,7 +214,7 @@ class MemoryFile:
         return self._file.path
 
     def fileno(self) -> int:
-        raise io.UnsupportedOperation("a file in memory has no descriptor")
+        return self._file.data.descriptor()
 
     def size(self) -> int:
         self._storage.check("size", self._file.path)

@@ -56,6 +56,7 @@ class Node:
         self.failure: BaseException | None = None
         """Why the broker ended by itself; None while it has not."""
         self.port = 0
+        self._listeners = ""
         self.storage = MemoryStorage(loop.clock.now_ms)
         self.storage.make_directory(DIRECTORY)
         self._peers: CutPeers | None = None
@@ -136,6 +137,8 @@ class Node:
         def on_ready(broker: Broker) -> None:
             nonlocal is_started
             is_started, self.broker, self.port = True, broker, broker.listeners[0].port
+            bound = zip(broker.config.listeners, broker.listeners, strict=False)
+            self._listeners = ",".join(str(replace(each, port=listener.port)) for each, listener in bound)
             ready.set()
 
         async def run_in_thread(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -159,7 +162,9 @@ class Node:
             ready.set()
 
     async def _serve(self, on_ready: Callable[[Broker], None], run_in_thread: Callable[..., Awaitable[Any]]) -> None:
-        own = {"broker.id": str(self.node_id), "log.dirs": DIRECTORY, "listeners": f"PLAINTEXT://{HOST}:{self.port}"}
+        own = {"broker.id": str(self.node_id), "log.dirs": DIRECTORY, "listeners": f"PLAINTEXT://{HOST}:0"}
+        # The ports of the first start are kept, as clients know them.
+        kept = {"listeners": self._listeners} if self._listeners else {}
         environment = Environment(
             storage=self.storage,
             clock_ms=self._loop.clock.now_ms,
@@ -170,7 +175,7 @@ class Node:
             environment = replace(environment, open_session=self._open_session, make_peers=self._make_peers)
         assert self._stop is not None
         await serve(
-            _parsed(tuple((own | self.settings).items())),
+            _parsed(tuple((own | self.settings | kept).items())),
             stop=self._stop,
             on_ready=on_ready,
             environment=environment,

@@ -94,6 +94,20 @@ def test_settings_are_kafkas(kafka: Kafka):
         Kafka(settings={"num.partition": 7})
 
 
+def test_all_listeners_keep_their_ports_over_a_kill():
+    protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+    listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
+    with Kafka(settings={"listeners": listeners, "listener.security.protocol.map": protocols}) as kafka:
+
+        def ports() -> list[int]:
+            return kafka.loop.call_sync(lambda: [each.port for each in kafka.world.node(0).serving().listeners])
+
+        before = ports()
+        kafka.broker(0).kill()
+        kafka.broker(0).start()
+        assert ports() == before and len({*before}) == 2
+
+
 def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
     kafka.topic("orders")
     with pytest.raises(KafkaError) as twice:

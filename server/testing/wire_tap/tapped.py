@@ -19,6 +19,7 @@ import trio
 from ottla.replication.log.storage import NotCached
 from ottla.server.network.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.network.transport import PageMissing, PlainTransport
+from ottla.server.testing.memory_storage import MemoryFile
 from ottla.server.testing.wire_tap.conversation import Tap
 from ottla.server.testing.wire_tap.ruled_conversation import RuledConversation
 from ottla.server.testing.wire_tap.rules import Rules
@@ -301,8 +302,10 @@ class TappedTransport(PlainTransport):
 
 def has_descriptor(region: FileRegion) -> bool:
     """True if the region's file is one of the operating system."""
+    if isinstance(region.file, MemoryFile):  # which would be copied to have one
+        return False
     try:
         region.file.fileno()
-    except OSError:  # io.UnsupportedOperation: a file in memory
+    except OSError:  # a copy in memory
         return False
     return True
