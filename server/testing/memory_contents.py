@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.replication.log.storage import Buffer
+from ottla.replication.system import file_in_memory
 
 MIRRORED_BYTES = 1 << 20  # copied at a time
 PIECES_MAX = 8  # more are joined, so that a read looks at few of them
@@ -68,7 +69,13 @@ class _Mirror:
     __slots__ = ("_descriptor", "_length")
 
     def __init__(self) -> None:
-        self._descriptor, self._length = _nameless(), 0
+        found = file_in_memory()
+        if found is not None:
+            self._descriptor = found[0]
+        else:  # not every system has such files
+            with tempfile.TemporaryFile() as file:
+                self._descriptor = os.dup(file.fileno())
+        self._length = 0
 
     def __del__(self) -> None:
         os.close(self._descriptor)
@@ -79,13 +86,6 @@ class _Mirror:
             data = contents.read(self._length, MIRRORED_BYTES)
             self._length += os.pwrite(self._descriptor, data, self._length)
         return self._descriptor
-
-
-def _nameless() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("ottla")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 class Contents:
