@@ -20,7 +20,7 @@ _numbers = itertools.count()
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """Shared: use a root of your own, and never stop it."""
     jars("kafka_3")
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server", small_java)
+    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server", small_java, {"maxSessionTimeout": "60000"})
     server.start()
     yield server
     server.stop()

@@ -30,6 +30,7 @@ from ottla.server.tests.coordination_promises import Calls, settled
 SHORT_MS = (
     2_500  # of sessions: five ticks of the server's clock, which a busy machine does not keep from being made sure
 )
+LONG_MS = 60_000  # of sessions: a busy disk may take longer for a write than a shorter one waits for the answer
 SESSIONS_MAX = 5
 
 
@@ -166,7 +167,7 @@ async def test_a_write_whose_answer_is_lost_is_told_by_its_owner(
     zookeeper: ZooKeeper, proxy: Proxy, root: str, open_session: Callable
 ) -> None:
     other = await open_session(zookeeper.address + root)
-    coordination = await open_session(proxy.address + root)
+    coordination = await open_session(proxy.address + root, LONG_MS)
     calls = Calls()
     other.watch_node("/e", calls)
     await settled(other)
