@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "tokens": lambda bootstrap, folder: ["--help"],  # only users that have logged in get delegation tokens
     "configs": lambda bootstrap, folder: ["-b", bootstrap],
     "transactions": lambda bootstrap, folder: ["-b", bootstrap],
+    "why": lambda bootstrap, folder: ["told", "0", "0", "-b", bootstrap],
     "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
     "dirs": lambda bootstrap, folder: ["-b", bootstrap],
     "reassign": lambda bootstrap, folder: ["-b", bootstrap],

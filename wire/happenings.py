@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 KEPT_PER_KIND = 200
 TEXT_LENGTH_MAX = 600
@@ -160,3 +160,48 @@ def _short(value: Fact, length_max: int) -> Fact:
 def in_seconds(milliseconds: float) -> str:
     """Return a duration as text: "10 s", "0.25 s"."""
     return f"{milliseconds / 1000:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def as_json(happening: Happening) -> dict[str, Any]:
+    """Return a happening as a JSON object; `from_json` reads it."""
+    return {
+        "kind": happening.kind,
+        "cause": happening.cause,
+        "facts": dict(happening.facts),
+        "count": happening.count,
+        "firstMs": happening.first_ms,
+        "lastMs": happening.last_ms,
+        "number": happening.number,
+    }
+
+
+def from_json(value: Any) -> Happening:
+    """Read a happening from what `as_json` made. Raises ValueError if it is something else."""
+    try:
+        facts = {str(name): fact for name, fact in value["facts"].items() if isinstance(fact, (str, int))}
+        made = Happening(
+            str(value["kind"]), str(value["cause"]), facts, int(value["firstMs"]), number=int(value["number"])
+        )
+        made.count, made.last_ms = int(value["count"]), int(value["lastMs"])
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ValueError(f"no happening: {error!r}") from None
+    return made
+
+
+def sentence_of(happening: Happening) -> str:
+    """Return the cause as a sentence of its own, with the number of repetitions."""
+    cause = happening.cause[:1].upper() + happening.cause[1:]
+    if happening.count > 1:
+        cause += f" ({happening.count} times until {utc_ms(happening.last_ms)})"
+    return cause + "."
+
+
+def utc_ms(time_ms: int) -> str:
+    """Return a time in ms since 1970 as text in UTC: 2026-11-28 12:03:04.100Z; beyond the year 9999 as "N ms"."""
+    from datetime import UTC, datetime, timedelta  # here, because a start needs none
+
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}Z"

@@ -43,4 +43,5 @@ stop.py             `ottla stop`: stops a broker
 topics.py           `ottla topics`: lists, creates, deletes, describes; topic_changes.py: alters and trims
 transactions.py     `ottla transactions`: lists and describes them, finds those that hang, aborts some
 users.py            `ottla users`: users of SCRAM
+why.py              `ottla why`: why members were removed and writes refused; what became of an offset
 """

@@ -53,6 +53,7 @@ COMMANDS = {
     "tokens": "make, list, renew and expire delegation tokens",
     "configs": "tell which settings are in force and where from, and change them",
     "transactions": "list and describe transactions, find those that hang, abort some",
+    "why": "tell why members were removed, writes refused, connections closed; what became of an offset",
     "spread": "move partitions evenly over the brokers",
     "dirs": "tell how full log directories are, and move replicas between them",
     "reassign": "plan moves of partitions, carry them out, verify and cancel them",

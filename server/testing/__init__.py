@@ -6,6 +6,7 @@
     transactions.py         its transactions, and how to fence a producer
     partitions.py           its partitions: leaders, ISR, moves
     brokers.py              its brokers: kill, stop, isolate, fill or break a disk
+    why.py                  why something happened, and what became of an offset
     chaos.py                faults by a seed
     shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`

@@ -174,6 +174,24 @@ def fence(kafka: Kafka, transactional_id: str) -> Any:
     return kafka.transactions()[transactional_id]._asdict()
 
 
+def why(
+    kafka: Kafka,
+    group: str | None = None,
+    topic: str | None = None,
+    client_id: str | None = None,
+    transactional_id: str | None = None,
+    kind: str | None = None,
+) -> Any:
+    """Return why members were removed, writes refused, connections closed; the latest last."""
+    found = kafka.why(group=group, topic=topic, client_id=client_id, transactional_id=transactional_id, kind=kind)
+    return {"text": str(found), "causes": [each._asdict() | {"facts": dict(each.facts)} for each in found]}
+
+
+def why_offset(kafka: Kafka, topic: str, offset: int, partition: int = 0) -> Any:
+    """Return what became of an offset, as a state and as sentences."""
+    return kafka.why(topic, partition, offset).as_json()
+
+
 # ---------------------------------------------------------------------- brokers
 
 
@@ -257,6 +275,8 @@ OPERATIONS = (
     Operation("POST", "/group/delete", delete_group),
     Operation("GET", "/transactions", transactions),
     Operation("POST", "/transactions/fence", fence),
+    Operation("GET", "/why", why),
+    Operation("GET", "/why/offset", why_offset),
     Operation("POST", "/broker/kill", kill),
     Operation("POST", "/broker/stop", stop),
     Operation("POST", "/broker/start", start),

@@ -15,7 +15,7 @@ import os
 import random
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from ottla.server.testing.brokers import LabBroker
 from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
@@ -36,10 +36,15 @@ from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record as EncodedRecord
 
 if TYPE_CHECKING:
+    from ottla.server.cli.client.fate import Fate
     from ottla.server.testing.history.lab_history import LabHistory
     from ottla.server.testing.loop import LabLoop
     from ottla.server.testing.registry import Registry
+    from ottla.server.testing.why import Why
     from ottla.wire.schema import Message
+
+CAUSES_REPORTED = 30
+"""Causes in the report of a failing test, the latest; `why` has all of them."""
 
 BY_NAME = 12  # the last version of Produce that names topics and not their ids
 TIMEOUT_MS = 30_000
@@ -346,9 +351,46 @@ class Kafka(Lab):
         """Faults that `chaos` has made, in their order."""
         return [each for chaos in self.chaoses for each in chaos.happened]
 
+    @overload
+    def why(self, topic: str, partition: int, offset: int) -> Fate: ...
+
+    @overload
+    def why(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        kind: str | None = None,
+    ) -> Why: ...
+
+    def why(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        group: str | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        kind: str | None = None,
+    ) -> Why | Fate:
+        """Return why members were removed, writes refused, connections closed; print it, or look for a text in it.
+
+        Names narrow it, such as group="g" or kind="rebalance". why("orders", 0, 17) tells what became of an offset.
+        """
+        from ottla.server.testing.why import why, why_offset  # here, because most tests do not ask
+
+        if topic is not None and partition is not None and offset is not None:
+            return why_offset(self, topic, partition, offset)
+        facts = {"group": group, "topic": topic, "client_id": client_id, "transactional_id": transactional_id}
+        return why(self, getattr(self, "wire", None), facts | {"partition": partition}, kind)
+
     def report(self) -> str:
-        """Return what a failing test's report says of this Kafka: its faults."""
-        return "\n".join(map(str, self.chaoses))
+        """Return what a failing test's report says of this Kafka: its faults, and the last causes that its brokers noted."""
+        causes = list(self.why())[-CAUSES_REPORTED:] if self._world is not None and self.loop.is_usable else []
+        return "\n".join(map(str, [*self.chaoses, *causes]))
 
     # ------------------------------------------------------------------ anything else
 

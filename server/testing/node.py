@@ -8,6 +8,7 @@ The port is chosen at the first start and kept. `kill` leaves on the disk what t
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -32,9 +33,13 @@ if TYPE_CHECKING:
     from ottla.server.network.readiness import Readiness
     from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.loop import LabLoop
+    from ottla.wire.happenings import Happenings
 
 HOST = "127.0.0.1"
 DIRECTORY = "/data"
+LIVES_MAX = 20
+"""Starts of a broker whose happenings are kept."""
+
 START_PATIENCE_S = 60.0
 
 
@@ -57,6 +62,8 @@ class Node:
         """Why the broker ended by itself; None while it has not."""
         self.port = 0
         self._listeners = ""
+        self.lives: deque[Happenings] = deque(maxlen=LIVES_MAX)
+        """Happenings of the broker since each of its starts, the latest last."""
         self.storage = MemoryStorage(loop.clock.now_ms)
         self.storage.make_directory(DIRECTORY)
         self._peers: CutPeers | None = None
@@ -139,6 +146,7 @@ class Node:
             is_started, self.broker, self.port = True, broker, broker.listeners[0].port
             bound = zip(broker.config.listeners, broker.listeners, strict=False)
             self._listeners = ",".join(str(replace(each, port=listener.port)) for each, listener in bound)
+            self.lives.append(broker.happenings)
             ready.set()
 
         async def run_in_thread(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -29,6 +29,7 @@ from ottla.wire.messages.groups import DescribeGroupsRequest
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.testing.loop import LabLoop
+    from ottla.wire.happenings import Happening
     from ottla.wire.schema import Message
 
 QUICK = {
@@ -211,6 +212,10 @@ class World:
         self._cuts.heal(node_id)
         if node_id in self._links:
             self._links[node_id].heal()
+
+    def happenings(self) -> list[tuple[int, list[Happening]]]:
+        """Return what each broker noted since the world began, also before it was killed, with the broker's id."""
+        return [(node_id, [each for life in node.lives for each in life]) for node_id, node in self.nodes.items()]
 
     # ------------------------------------------------------------------ requests without a connection
 

@@ -10,6 +10,7 @@
     topic_changes.py, group_changes.py  changes of topics and of groups
     access_view.py   rules of the authorizer, users and quotas, and changes of them
     history.py       the last hour of rates, lag, delays and free disk space
+    why_view.py      why the broker removed, fenced, refused or closed, for `ottla why`
     schemas_view.py  subjects and versions of a schema registry, and changes of them
     settings_view.py settings with their documentation; changes one, and produces a record
     learning.py      the small load of the Learn tab, and its readers

@@ -34,6 +34,7 @@ from ottla.server.admin.console.schemas_view import SchemasView
 from ottla.server.admin.console.settings_view import BODY_BYTES_MAX, SettingsView, Writing
 from ottla.server.admin.console.topic_changes import TopicChanges
 from ottla.server.admin.console.transactions_view import TransactionsView
+from ottla.server.admin.console.why_view import WhyView
 from ottla.server.admin.http.metrics.process import BOUNDS
 from ottla.server.admin.http.routes import HTML, JSON, Refused, Request, Response
 from ottla.server.serving_state import NotServing
@@ -199,6 +200,7 @@ def add_console(routes: Routes, broker: Broker, meters: Meters, pace: Pace) -> C
         "log": tail.lines,
         "loop": tail.loop,
         "history": history.history,
+        "why": WhyView(broker, access).why,
     }
     for name, handler in views.items():
         routes.get(f"/api/{name}", _answered(handler), check=access.check)

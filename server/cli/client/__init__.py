@@ -14,6 +14,8 @@ groups.py        requests about groups
 names.py         names of topics and groups for a shell's completion
 reassignment.py  plans moves of partitions, and has them carried out
 transactions.py  requests about transactions
+fate.py          what became of an offset; partition_view.py: what it asks of any Kafka
+happenings.py    asks Ottla's brokers over HTTP what they did, and why
 moves.py         requests about reassignments and elections
 paced_output.py  output of a member of a group, and signals; tables.py: tables that fit a terminal
 output.py        failures, tables, JSON and progress on a terminal

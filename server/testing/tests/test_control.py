@@ -87,6 +87,17 @@ def test_brokers_are_killed_and_started(ask: Client, kafka: Kafka):
     assert {each["seed"] for each in done(ask, "POST", "/chaos/end")} == {seed} == {5}
 
 
+def test_causes_and_offsets_are_told(ask: Client) -> None:
+    done(ask, "POST", "/topics", {"name": "asked", "settings": {"max.message.bytes": 100}})
+    assert ask("POST", "/records", {"topic": "asked", "value": "x" * 200})[0] == 409
+    told = done(ask, "GET", "/why?topic=asked")
+    assert [(each["kind"], each["facts"]["error"]) for each in told["causes"]] == [
+        ("write refused", "MESSAGE_TOO_LARGE")
+    ]
+    assert "MESSAGE_TOO_LARGE" in told["text"]
+    assert done(ask, "GET", "/why/offset?topic=asked&offset=3")["state"] == "unwritten"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "told"),
     [

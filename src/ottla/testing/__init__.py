@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from ottla.server.testing.simulation.scenarios import simulate as simulate
     from ottla.server.testing.snapshot_files import Snapshot as Snapshot
     from ottla.server.testing.transactions import Transaction as Transaction
+    from ottla.server.testing.why import Cause as Cause
+    from ottla.server.testing.why import Why as Why
 
 _NAMES = {
+    "Cause": "why",
     "Chaos": "chaos",
     "Clock": "kafka",
     "Group": "groups",
@@ -50,11 +53,13 @@ _NAMES = {
     "Simulation": "simulation.scenarios",
     "Snapshot": "snapshot_files",
     "Transaction": "transactions",
+    "Why": "why",
     "simulate": "simulation.scenarios",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
 
 __all__ = [
+    "Cause",
     "Chaos",
     "Clock",
     "Group",
@@ -69,6 +74,7 @@ __all__ = [
     "Simulation",
     "Snapshot",
     "Transaction",
+    "Why",
     "simulate",
 ]
 
