@@ -10,11 +10,13 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.records import Record
+from ottla.server.testing.snapshot_files import Snapshot
 
 
 class Operation(NamedTuple):
@@ -43,6 +45,28 @@ def reset(kafka: Kafka) -> Any:
     """Begin a fresh world: nothing in it, on new ports."""
     kafka.reset()
     return describe(kafka)
+
+
+def snapshot(kafka: Kafka, name: str = "snapshot") -> Any:
+    """Keep everything as it is now under a name, in memory, for /restore."""
+    kept = _snapshots.setdefault(kafka, {})
+    if name not in kept and len(kept) >= SNAPSHOTS_MAX:
+        raise LabError(f"There are {SNAPSHOTS_MAX} snapshots, which is the most; take one under a name that is known.")
+    kept[name] = kafka.snapshot()
+    return sorted(kept)
+
+
+def restore(kafka: Kafka, name: str = "snapshot", connections: str = "cut") -> Any:
+    """Put the snapshot of a name in place of everything; `connections` are "cut", or "kept" where that is possible."""
+    kept = _snapshots.get(kafka, {})
+    if name not in kept:
+        raise LabError(f"There is no snapshot {name}; the snapshots are: {', '.join(sorted(kept)) or 'none'}.")
+    kafka.restore(kept[name], connections=connections)
+    return describe(kafka)
+
+
+SNAPSHOTS_MAX = 100
+_snapshots: WeakKeyDictionary[Kafka, dict[str, Snapshot]] = WeakKeyDictionary()
 
 
 # ---------------------------------------------------------------------- topics and records
@@ -258,6 +282,8 @@ def end_chaos(kafka: Kafka) -> Any:
 OPERATIONS = (
     Operation("GET", "/kafka", describe),
     Operation("POST", "/reset", reset),
+    Operation("POST", "/snapshot", snapshot),
+    Operation("POST", "/restore", restore),
     Operation("GET", "/topics", topics),
     Operation("POST", "/topics", create_topic),
     Operation("GET", "/records", records),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import inspect
 import json
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.admin.http.routes import Refused
+from ottla.server.testing import control_operations
 from ottla.server.testing.control import Control, arguments_of, openapi
 from ottla.server.testing.control_operations import OPERATIONS
 from ottla.server.testing.errors import LabError
@@ -75,6 +77,27 @@ def test_a_test_is_written_by_http_alone(ask: Client, kafka: Kafka):
     done(ask, "POST", "/group/commit", {"group": "g", "topic": "orders", "partition": 0, "offset": 0})
     assert done(ask, "GET", "/group?name=g")["offsets"] == [{"topic": "orders", "partition": 0, "offset": 0}]
     assert done(ask, "GET", "/groups") == ["g"] and done(ask, "GET", "/transactions") == []
+
+
+def test_a_snapshot_is_kept_under_a_name_and_put_back(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(control_operations, "SNAPSHOTS_MAX", 2)
+    with Kafka() as kafka, contextlib.closing(Control(kafka, "127.0.0.1", 0)) as control:
+        ask = Client(control.port)
+        assert ask("POST", "/restore", {"name": "first"}) == (
+            400,
+            {"error": "There is no snapshot first; the snapshots are: none."},
+        )
+        done(ask, "POST", "/topics", {"name": "orders"})
+        assert done(ask, "POST", "/snapshot", {"name": "first"}) == ["first"]
+        done(ask, "POST", "/records", {"topic": "orders", "value": "one"})
+        assert done(ask, "POST", "/snapshot") == ["first", "snapshot"]
+        assert done(ask, "POST", "/restore", {"name": "first", "connections": "kept"})["bootstrap"] == kafka.bootstrap
+        assert done(ask, "GET", "/records?topic=orders") == []
+        done(ask, "POST", "/restore")
+        assert len(done(ask, "GET", "/records?topic=orders")) == 1
+        assert done(ask, "POST", "/snapshot", {"name": "first"}) == ["first", "snapshot"]
+        status, answer = ask("POST", "/snapshot", {"name": "third"})
+        assert status == 400 and answer["error"].startswith("There are 2 snapshots")
 
 
 def test_brokers_are_killed_and_started(ask: Client, kafka: Kafka):
