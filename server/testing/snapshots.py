@@ -75,6 +75,8 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
 
 
 async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
+    for node_id in world.nodes:
+        await world.heal(node_id)  # who is cut off from the tree would neither tell of its producers nor start
     living = {id: await living_producers(node.broker) for id, node in world.nodes.items() if node.broker is not None}
     nodes = {
         node_id: each._replace(storage=without_those(each.storage, living[node_id])) if node_id in living else each
@@ -111,7 +113,6 @@ async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
 async def _put_back(world: World, snapshot: Snapshot) -> None:
     async with trio.open_nursery() as nursery:
         for node_id, node in world.nodes.items():
-            await world.heal(node_id)  # who is cut off from the tree would not come to the end of its start
             nursery.start_soon(node.restore, snapshot.nodes[node_id].storage)
     world.settings = dict(snapshot.settings)
     for node in world.nodes.values():

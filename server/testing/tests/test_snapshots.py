@@ -12,8 +12,11 @@ import pytest
 import trio
 
 from ottla.replication.log import recovery
+from ottla.server.broker import Broker
+from ottla.server.testing import snapshots
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.living_producers import Living, living_producers
 from ottla.server.testing.memory_storage import StorageSnapshot
 from ottla.server.testing.node import Node
 from ottla.server.testing.snapshots import closed
@@ -516,3 +519,23 @@ def test_a_file_of_the_first_version_is_opened_for_ever() -> None:
         kafka.clock.advance(minutes=10)
         kafka.produce("orders", "new")
         assert len(values(kafka)) == 4
+
+
+def test_brokers_that_are_cut_off_or_down_are_back_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Kafka(3) as kafka:
+        kafka.topic("orders", partitions=3)
+        kafka.produce("orders", "a", partition=0)
+        snapshot = kafka.snapshot()
+        kafka.broker(1).kill()
+        kafka.broker(2).isolate()
+
+        async def known(broker: Broker) -> Living:
+            # What is asked over a way that is cut is answered when the session is given up, seconds later.
+            assert not kafka.world._links[2].to_service_cut
+            return await living_producers(broker)
+
+        monkeypatch.setattr(snapshots, "living_producers", known)
+        kafka.restore(snapshot)
+        kafka.loop.call(kafka.world.until_shown, "orders")
+        assert values(kafka) == [b"a"]
+        assert all(broker.is_running for broker in kafka.brokers)
