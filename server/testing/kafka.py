@@ -10,30 +10,21 @@ Every method may be called from any thread but the lab's, also from a test that 
 
 from __future__ import annotations
 
-import heapq
 import os
 import random
 from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from ottla.server.testing.brokers import LabBroker
 from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
-from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
-from ottla.server.testing.records import Record, read
+from ottla.server.testing.records import Record, append, as_bytes, as_text, create_topic, partition_counts, read_all
 from ottla.server.testing.snapshot_files import Snapshot
 from ottla.server.testing.snapshots import fork, restore, take
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
 from ottla.server.testing.world import World
-from ottla.wire.checksum import murmur2
-from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.record_encoding import encode_batch
-from ottla.wire.records import Record as EncodedRecord
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.fate import Fate
@@ -45,9 +36,6 @@ if TYPE_CHECKING:
 
 CAUSES_REPORTED = 30
 """Causes in the report of a failing test, the latest; `why` has all of them."""
-
-BY_NAME = 12  # the last version of Produce that names topics and not their ids
-TIMEOUT_MS = 30_000
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
@@ -98,10 +86,9 @@ class Kafka(Lab):
         self.open(self._make_world)
 
     def _begin(self, brokers: int, settings: Mapping[str, object]) -> None:
-        self._brokers, self._settings = brokers, {name: _text(value) for name, value in settings.items()}
+        self._brokers, self._settings = brokers, {name: as_text(value) for name, value in settings.items()}
         super().__init__()
         self.clock = Clock(self.loop)
-        self._next_partition = 0
         self.repeat = Repeat()
         self.chaoses: list[Chaos] = []
         self._registry: Registry | None = None
@@ -190,29 +177,13 @@ class Kafka(Lab):
 
         `replication_factor`: None for the broker's default. `settings`: topic settings by Kafka's names.
         """
-        configs = [CreatableTopicConfig(name=key, value=_text(value)) for key, value in (settings or {}).items()]
-        wanted = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=-1 if replication_factor is None else replication_factor,
-            assignments=[],
-            configs=configs,
-        )
-        self.loop.call(self._create, wanted)
+        texts = {key: as_text(value) for key, value in (settings or {}).items()}
+        self.call(create_topic, self.world, name, partitions, replication_factor, texts)
         return name
-
-    async def _create(self, wanted: CreatableTopic) -> None:
-        answer = await self.world.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS))
-        _check(answer.topics[0].error_code, answer.topics[0].error_message)
-        await self.world.until_shown(wanted.name)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, without Kafka's internal topics."""
-        return self.loop.call_sync(self._topics)
-
-    def _topics(self) -> dict[str, int]:
-        known = self.world.any_node().serving().cluster.topics
-        return {name: len(state.partitions) for name, state in sorted(known.items()) if not name.startswith("__")}
+        return self.loop.call_sync(partition_counts, self.world)
 
     def produce(
         self,
@@ -229,38 +200,10 @@ class Kafka(Lab):
         `partition`: None for the one that Java's producer chooses for `key`; without a key they take turns.
         `timestamp`: in ms since 1970, None for now. `acks`: -1 waits for the replicas in sync, 1 does not.
         """
-        if not values:
-            raise LabError(f"Nothing was given to produce to {topic}; name one value or more.")
-        made_key, given = _bytes(key), headers.items() if isinstance(headers, Mapping) else headers
-        at = self._partition(topic, made_key) if partition is None else partition
-        encoded = tuple((name.encode(), value) for name, value in given)
+        named = tuple(headers.items() if isinstance(headers, Mapping) else headers)
         now = self.clock.now_ms if timestamp is None else timestamp
-        records = [EncodedRecord(n, now, made_key, _bytes(value), encoded) for n, value in enumerate(values)]
-        base = self._append(topic, at, encode_batch(records), acks)
-        named = tuple(given)
-        return [Record(topic, at, base + n, now, made_key, each.value, named) for n, each in enumerate(records)]
-
-    def _partition(self, topic: str, key: bytes | None) -> int:
-        count = self.topics().get(topic)
-        if count is None:
-            raise LabError(f"There is no topic {topic}; kafka.topic({topic!r}) makes it.")
-        if key is not None:
-            return (murmur2(key) & 0x7FFFFFFF) % count
-        self._next_partition += 1
-        return (self._next_partition - 1) % count
-
-    def _append(self, topic: str, partition: int, batch: bytes, acks: int) -> int:
-        data = PartitionProduceData(index=partition, records=memoryview(bytearray(batch)))
-        request = ProduceRequest(
-            acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-        )
-        answer = self.loop.call(self._ask_leader, topic, partition, request)
-        told = answer.responses[0].partition_responses[0]
-        _check(told.error_code, told.error_message)
-        return int(told.base_offset)
-
-    async def _ask_leader(self, topic: str, partition: int, request: Message) -> Any:
-        return await self.world.ask(request, self.world.leader(topic, partition), version=BY_NAME)
+        made = [Record(topic, -1, -1, now, as_bytes(key), as_bytes(value), named) for value in values]
+        return self.call(append, self.world, topic, made, partition, acks)
 
     def records(self, topic: str, partition: int | None = None, *, read_committed: bool = False) -> list[Record]:
         """Return the records that a consumer would read, oldest first. Raises LabError if there is no such topic.
@@ -268,19 +211,7 @@ class Kafka(Lab):
         `partition`: None for all; their records are merged by their timestamps. `read_committed`: only those of
         committed transactions and of none.
         """
-        return self.loop.call_sync(self._records, topic, partition, read_committed)
-
-    def _records(self, topic: str, partition: int | None, read_committed: bool) -> list[Record]:
-        state = self.world.any_node().serving().cluster.topics.get(topic)
-        if state is None:
-            raise LabError(f"There is no topic {topic}; kafka.topic({topic!r}) makes it.")
-        wanted = range(len(state.partitions)) if partition is None else [partition]
-        found = [self._records_of(topic, each, read_committed) for each in wanted]
-        return list(heapq.merge(*found, key=attrgetter("timestamp")))
-
-    def _records_of(self, topic: str, partition: int, read_committed: bool) -> list[Record]:
-        leading = self.world.leader(topic, partition).serving().partition(topic, partition)
-        return list(read(leading, topic, partition, read_committed))
+        return self.loop.call_sync(read_all, self.world, topic, partition, read_committed)
 
     # ------------------------------------------------------------------ partitions, groups, transactions, brokers
 
@@ -408,17 +339,3 @@ class Kafka(Lab):
 
 def _snapshot(given: Snapshot | str | os.PathLike[str]) -> Snapshot:
     return given if isinstance(given, Snapshot) else Snapshot.load(given)
-
-
-def _check(code: int, message: str | None) -> None:
-    if code:
-        raise KafkaError(ErrorCode.of(code), message or "")
-
-
-def _bytes(value: bytes | str | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _text(value: object) -> str:
-    # Kafka writes true and false.
-    return str(value).lower() if isinstance(value, bool) else str(value)

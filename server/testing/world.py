@@ -65,6 +65,8 @@ class World:
         """Held while a snapshot is put back."""
         self._life: trio.CancelScope | None = None
         self._tree_ended = trio.Event()
+        self.produced = 0
+        """Number of batches without a key that a test has produced, so that partitions take turns."""
         self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
         """Tree of a cluster; None for a broker that is alone, whose tree is on its disk."""
         self.settings = QUICK | (self._of_cluster(brokers) if self.tree else {}) | dict(settings or {})

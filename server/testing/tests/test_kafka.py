@@ -45,7 +45,7 @@ def test_records_of_all_partitions_are_merged_by_time(kafka: Kafka):
 def test_a_fresh_world_has_nothing_of_the_one_before(kafka: Kafka):
     kafka.topic("orders")
     before = kafka.bootstrap
-    kafka.clock.advance(days=1)
+    kafka.clock.advance(hours=2)
     kafka.reset()
     assert kafka.topics() == {} and kafka.bootstrap != before
     with pytest.raises(ConnectionRefusedError):
