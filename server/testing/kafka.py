@@ -115,7 +115,7 @@ class Kafka(Lab):
     def reset(self) -> None:
         """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
         self.close()
-        self._next_partition, self.chaoses, self._history = 0, [], None
+        self.chaoses, self._history = [], None
         self.open(self._make_world)
 
     @property
