@@ -13,5 +13,8 @@ conversation.py  machine of one connection that listens
 ruled_conversation.py  the machine when rules act: bytes of both sides in, bytes for both sides out
 rules.py         rules in force: fail, delay, half, twice, drop, disconnect
 refusals.py      error answers for a whole request or some of its partitions
+redaction.py     secrets that are hidden before anything is written
+json_lines.py    requests as JSON lines
+pcap.py          requests as a capture file for Wireshark
 tapped.py        transport of a tapped connection
 """

@@ -94,6 +94,10 @@ class Conversation:
             self._now_ms = self._tap.clock_ms()
             self._from_broker.skip(count)
 
+    def end(self) -> None:
+        """Note that the connection is closed."""
+        self.connection.closed_ms = self._tap.clock_ms()
+
     @property
     def needs_bytes(self) -> bool:
         """True if the next bytes of the broker have to be given to `said`."""

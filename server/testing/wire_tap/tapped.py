@@ -269,6 +269,7 @@ class TappedTransport(PlainTransport):
 
     def _close(self) -> None:
         self._stop_timer()
+        self.conversation.end()
         self.socket.close()
 
     # ------------------------------------------------------------------ regions of files

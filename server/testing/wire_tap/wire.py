@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.testing.errors import LabError
@@ -210,6 +211,34 @@ class Wire:
         earlier = len(found) - len(shown) + self.dropped
         head = [f"... {earlier:,} earlier requests"] if earlier else []
         return head + [each.line() for each in shown]
+
+    def save(self, path: str | Path, api: str | None = None, *, hide_records: bool = False, **conditions: Any) -> int:
+        """Write the requests that meet the conditions of `requests` as JSON lines; return their number.
+
+        Messages are decoded, bytes are texts or base64, secrets are hidden. `hide_records`: hide keys, values and headers of
+        records, too. Raises LabError if the file cannot be written.
+        """
+        from ottla.server.testing.wire_tap.json_lines import save_json_lines  # here, because few tests save
+
+        return save_json_lines(path, self.requests(api, **conditions), hide_records=hide_records)
+
+    def save_pcap(
+        self,
+        path: str | Path,
+        api: str | None = None,
+        *,
+        port: int | None = 9092,
+        hide_records: bool = False,
+        **conditions: Any,
+    ) -> int:
+        """Write the requests that meet the conditions of `requests` as a capture file; return the number of packets.
+
+        Wireshark reads it. Brokers' ports are written as `port`, by which Wireshark knows Kafka; None for the real ones.
+        Secrets are zeros, and with `hide_records` records are, too. Raises LabError if the file cannot be written.
+        """
+        from ottla.server.testing.wire_tap.pcap import save_pcap  # here, because few tests save
+
+        return save_pcap(path, self.requests(api, **conditions), port=port, hide_records=hide_records)
 
     def _seen(self, of_brokers: bool, since: WireRequest | float | None) -> Iterator[WireRequest]:
         seen = self._logs[False].all()

@@ -31,7 +31,7 @@ PLACES_SHOWN = 3
 class WireConnection:
     """A client's connection to a broker."""
 
-    __slots__ = ("address", "is_of_broker", "node_id", "number", "opened_ms", "port")
+    __slots__ = ("address", "closed_ms", "is_of_broker", "node_id", "number", "opened_ms", "port")
 
     def __init__(self, number: int, node_id: int, address: tuple[str, int], port: int, opened_ms: float) -> None:
         self.number, self.node_id = number, node_id
@@ -40,6 +40,8 @@ class WireConnection:
         self.port = port
         """Port of the broker."""
         self.opened_ms = opened_ms
+        self.closed_ms: float | None = None
+        """Time of the end by the broker's clock, ms since 1970; None while it is open."""
         self.is_of_broker = False
         """True if another broker of the cluster has opened it."""
 
