@@ -183,7 +183,8 @@ class TransactionMarkers:
         """Queue a job's partitions for their leaders; return False if no partition lacks a marker any more."""
         leaders: dict[int | None, set[TopicPartition]] = {}
         gone = []
-        for partition in partitions:
+        # In order, so that a run of a simulation is the same whatever order Python gives to sets of texts.
+        for partition in sorted(partitions):
             state = self._broker.cluster.partition(*partition)
             if state is None:
                 gone.append(partition)

@@ -12,14 +12,16 @@
     result = simulate(failover, seeds=range(100))
     assert result.is_good, result
 
-A seed decides what takes how long, which faults happen when, and what `sim.chance` gives. A run of one seed does the same in
-every process that has the same PYTHONHASHSEED: Python shuffles sets of texts by it, and nothing inside a process can change it.
+A seed decides what takes how long, which faults happen when, and what `sim.chance` gives: a run of one seed does the same in every
+process. A scenario that goes through a set of texts needs PYTHONHASHSEED=0 in the environment for that, as Python orders such sets
+by a number of its own in each process; so do a few paths of brokers while partitions move.
 """
 
 import contextlib
 import inspect
 import itertools
 import math
+import os
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -448,6 +450,8 @@ def simulate(
                 break
     name = getattr(scenario, "__name__", "scenario")
     repeat = f"simulate({name}, seeds=[{{seed}}]), with trace=print for every message"
+    if not os.environ.get("PYTHONHASHSEED", "random").isdigit():
+        repeat += "; should that go well, run both with PYTHONHASHSEED=0"
     return Result(len(traces), failures, traces, repeat)
 
 
