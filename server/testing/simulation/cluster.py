@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 import trio
@@ -34,10 +35,13 @@ class BrokersLog(logging.Handler):
 
     def __init__(self, fail: Callable[[str], None], tell: Callable[[str], None] | None) -> None:
         super().__init__(logging.INFO)
+        self._thread = threading.get_ident()
         self._fail = fail
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self._thread:  # such as a lab's
+            return
         words = logging.Formatter().format(record)
         if record.exc_info:
             self._fail(f"broker {whose_task.get()} logged: {words}")

@@ -546,5 +546,5 @@ def _no_real_sleep() -> Iterator[None]:
     def refuse(seconds: float) -> None:
         raise LabError(f"time.sleep({seconds:g}) would stop all simulated time: use await sim.sleep({seconds:g})")
 
-    with mock.patch.object(time, "sleep", refuse):
+    with mock.patch.object(time, "sleep", virtual.only_here(refuse, time.sleep)):
         yield

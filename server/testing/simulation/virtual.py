@@ -4,7 +4,8 @@
 calls of an agenda on its way. All that could
 differ between two runs is replaced meanwhile: the order in which trio wakes tasks (seeded), the clocks of the `time`
 module (they tell virtual time), `uuid`, `os.urandom` and the `random` module (seeded), threads (the work is done in place,
-after a virtual delay). What is left is the order of sets of strings: run Python with PYTHONHASHSEED=0.
+after a virtual delay). What is left is the order of sets of strings: run Python with PYTHONHASHSEED=0. Other threads of the
+process go on as they are, such as that of a lab.
 
 Trio has no public way to fix its order (pytest-trio uses the same two names), nor to jump to anything but a deadline.
 """
@@ -16,6 +17,7 @@ import heapq
 import math
 import os
 import random
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -65,7 +67,6 @@ def run(main: Callable[[Agenda], Awaitable[Any]], seed: int) -> Any:
     # Trio jumps with nothing but a MockClock, which cannot be extended.
     clock._autojump, clock.current_time = jumps.jump, jumps.now  # type: ignore[method-assign]
     with _world(seed, jumps.now):
-        trio_run._r.seed(seed)
         return trio.run(_until_a_call_fails, main, agenda, clock=clock)
 
 
@@ -111,23 +112,43 @@ def thread_runner(chance: random.Random) -> RunInThread:
     return run_in_thread
 
 
+def only_here(inside: Callable[..., Any], outside: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is `inside` in the thread of the caller, and `outside` in all others."""
+    here = threading.get_ident()
+
+    def either(*arguments: Any, **options: Any) -> Any:
+        return (inside if threading.get_ident() == here else outside)(*arguments, **options)
+
+    return either
+
+
+class _Order:
+    """The choices of trio's scheduler: those of a seed in the thread of the caller, any in others."""
+
+    def __init__(self, seeded: random.Random, other: Any) -> None:
+        self.random = only_here(seeded.random, other.random)
+        self.shuffle = only_here(seeded.shuffle, other.shuffle)
+        self.uniform = only_here(seeded.uniform, other.uniform)
+
+
 @contextlib.contextmanager
 def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
     chance = random.Random(f"world {seed}")
     bytes_of = chance.randbytes
     with contextlib.ExitStack() as replaced:
+        replaced.enter_context(mock.patch.object(trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
+        replaced.enter_context(mock.patch.object(trio_run, "_r", _Order(random.Random(seed), trio_run._r)))
+        replaced.enter_context(mock.patch.object(random_ids, "_topic_ids", UuidSupply()))
         for owner, name, value in (
-            (trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
             (trio.to_thread, "run_sync", thread_runner(chance)),
             (time, "time", lambda: EPOCH_S + now()),
             (time, "time_ns", lambda: int((EPOCH_S + now()) * 1e9)),
             (time, "monotonic", now),
             (time, "perf_counter", now),
             (os, "urandom", bytes_of),
-            (random_ids, "_topic_ids", UuidSupply()),
             (uuid, "uuid4", lambda: uuid.UUID(bytes=bytes_of(16), version=4)),
         ):
-            replaced.enter_context(mock.patch.object(owner, name, value))
+            replaced.enter_context(mock.patch.object(owner, name, only_here(value, getattr(owner, name))))
         state = random.getstate()
         random.seed(seed)
         try:

@@ -1,8 +1,11 @@
 """Scenarios on virtual time: they repeat themselves, and a run that fails says how."""
 
+import logging
 import os
+import random
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -291,6 +294,39 @@ def test_every_fault_has_its_name() -> None:
         sim.check([name_of(each) for each in Faults(sim)._faults] == list(FAULTS))
 
     simulate(looks, seeds=[1], brokers=1).check()
+
+
+def test_other_threads_go_on_as_they_are() -> None:
+    """A lab runs in one: its clock is the real one meanwhile, and what it does takes nothing from the seed."""
+    expected = simulate(failover, seeds=[1]).traces[1]
+    seen: list[tuple[float, bytes, float]] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            seen.append((time.monotonic(), os.urandom(4), random.Random().random()))
+            time.sleep(0.001)
+
+    async def with_a_trio_of_its_own() -> None:
+        while not is_over.is_set():
+            await trio.sleep(0.001)
+            await trio.to_thread.run_sync(look_once)
+
+    def look_once() -> None:
+        logging.getLogger("ottla").error("of another thread", exc_info=ValueError("there"))
+
+    threads = [threading.Thread(target=look), threading.Thread(target=trio.run, args=[with_a_trio_of_its_own])]
+    began = time.monotonic()
+    for each in threads:
+        each.start()
+    try:
+        result = simulate(failover, seeds=[1])
+    finally:
+        is_over.set()
+        for each in threads:
+            each.join()
+    assert result.is_good and result.traces[1] == expected
+    assert all(began <= at <= time.monotonic() for at, _, _ in seen) and len(seen) > 5
 
 
 def test_nothing_of_a_simulation_stays() -> None:
