@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from ottla.server.testing.brokers import LabBroker
@@ -133,12 +134,21 @@ class Kafka(Lab):
     # ------------------------------------------------------------------ snapshots
 
     @classmethod
-    def of(cls, snapshot: Snapshot | str | os.PathLike[str]) -> Self:
-        """Create a Kafka that begins as a snapshot, or as the snapshot in a file. Raises LabError."""
+    def of(cls, snapshot: Snapshot | str | os.PathLike[str], settings: Mapping[str, object] | None = None) -> Self:
+        """Create a Kafka that begins as a snapshot, or as the snapshot in a file. Raises LabError.
+
+        `settings`: broker settings in place of those of the snapshot, by Kafka's names.
+        """
         made, kept = cls.__new__(cls), _snapshot(snapshot)
+        own = {name: as_text(value) for name, value in (settings or {}).items()}
+        kept = replace(kept, settings={**kept.settings, **own})
         made._begin(len(kept.nodes), kept.settings)
         made._world = made.loop.call(fork, made.loop, kept)
-        made.loop.call(dismiss_members, made)
+        try:
+            made.loop.call(dismiss_members, made)
+        except BaseException:  # nobody else could end its brokers
+            made.close()
+            raise
         return made
 
     def snapshot(self) -> Snapshot:

@@ -53,6 +53,46 @@ def test_each_test_has_a_world_of_its_own(pytester: pytest.Pytester):
     pytester.runpytest_inprocess(*WORDS).assert_outcomes(passed=6)
 
 
+def test_a_test_begins_with_the_snapshot_that_its_mark_names(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+        from ottla.testing import Kafka
+
+        def test_file():
+            with Kafka() as kafka:
+                kafka.topic("orders")
+                kafka.produce("orders", "kept")
+                kafka.snapshot().save("orders.ottla")
+
+        @pytest.mark.ottla_snapshot("orders.ottla")
+        class TestKept:
+            def test_one(self, kafka):
+                assert kafka.records("orders")[0].value == b"kept"
+                kafka.produce("orders", "of one test")
+
+            @pytest.mark.ottla_settings({"num.partitions": 3})
+            def test_two(self, kafka):
+                assert len(kafka.records("orders")) == 1
+                kafka.topic("many", -1)
+                assert kafka.topics()["many"] == 3
+
+        @pytest.mark.ottla_snapshot("missing.ottla")
+        def test_missing(kafka):
+            pass
+
+        @pytest.mark.ottla_snapshot(path="orders.ottla")
+        def test_wrong(kafka):
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess(*WORDS)
+    result.assert_outcomes(passed=3, errors=2)
+    result.stdout.fnmatch_lines_random(
+        ["*There is no file *missing.ottla; *", '*ottla_snapshot takes the path of a file, such as "orders.ottla"*']
+    )
+
+
 @pytest.mark.parametrize(
     ("ini", "mark", "told"),
     [

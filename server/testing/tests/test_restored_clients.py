@@ -102,6 +102,17 @@ def test_groups_of_a_fork_have_no_members(kafka: Kafka) -> None:
     assert len(kafka.group("newer").members) == 1
 
 
+def test_a_fork_whose_members_cannot_be_removed_is_ended(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(made: Kafka) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ottla.server.testing.kafka.dismiss_members", fail)
+    worlds = len(kafka.loop.worlds)
+    with pytest.raises(KeyboardInterrupt):
+        kafka.fork()
+    assert len(kafka.loop.worlds) == worlds
+
+
 class Client:
     """A connection of a client, over which it asks and is answered."""
 

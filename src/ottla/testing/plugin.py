@@ -2,6 +2,7 @@
 
     @pytest.mark.ottla_settings({"auto.create.topics.enable": False})    settings of the brokers of a test, a class or a module
     ottla_settings = auto.create.topics.enable=false                     the same for all tests, in pytest's ini file
+    @pytest.mark.ottla_snapshot("orders.ottla")                          begin as this file beside the test, not with nothing
 
     pytest --ottla-seed 7      the faults of `kafka.chaos()` are those of this seed
     pytest --ottla-shrink      a test that fails under `kafka.chaos()` is run again to find the fewest faults that fail it
@@ -12,16 +13,19 @@ The brokers of a test session live in one thread of pytest's process; each proce
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 if TYPE_CHECKING:
-    from ottla.testing import Kafka
+    from ottla.testing import Kafka, Snapshot
 
-SETTINGS = "ottla_settings"
+SETTINGS, SNAPSHOT = "ottla_settings", "ottla_snapshot"
 CLUSTER_BROKERS = 3
+_SNAPSHOTS = pytest.StashKey[dict[tuple[Path, int], "Snapshot"]]()
 _KAFKAS = pytest.StashKey[list["Kafka"]]()
 _FAULTS = pytest.StashKey[list[Any]]()  # of a test that has failed
 _KEPT = pytest.StashKey[frozenset[int]]()  # numbers of the faults to make in a run that looks for the fewest
@@ -40,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
     config.addinivalue_line("markers", f"{SETTINGS}(settings): settings of the test's brokers, by Kafka's names")
+    config.addinivalue_line("markers", f"{SNAPSHOT}(path): file of a snapshot, relative to the test's, to begin with")
 
 
 @pytest.fixture
@@ -57,8 +62,8 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def _world(request: pytest.FixtureRequest, brokers: int) -> Iterator[Kafka]:
     from ottla.testing import Kafka, Repeat  # here, because most sessions of pytest use no broker
 
-    item = request.node
-    with Kafka(brokers, _settings(request)) as kafka:
+    item, settings, snapshot = request.node, _settings(request), _snapshot(request)
+    with Kafka(brokers, settings) if snapshot is None else Kafka.of(snapshot, settings) as kafka:
         kafka.repeat = Repeat(request.config.getoption("--ottla-seed"), item.stash.get(_KEPT, None))
         item.stash.setdefault(_KAFKAS, []).append(kafka)
         yield kafka
@@ -110,6 +115,23 @@ def _told(item: pytest.Item, seed: int, kept: Sequence[int] | None, faults: Sequ
         return f"{item.nodeid} did not fail again with the same faults (seed {seed}), so nothing was left out."
     lines = [f"{item.nodeid} fails with {len(kept)} of {len(faults)} faults (--ottla-seed {seed}):"]
     return "\n".join(lines + [f"  {each.text} [{each.number}]" for each in faults if each.number in kept])
+
+
+def _snapshot(request: pytest.FixtureRequest) -> Snapshot | None:
+    """Return the snapshot that the test's nearest mark names; None if it has none."""
+    from ottla.testing import Snapshot
+
+    if (mark := request.node.get_closest_marker(SNAPSHOT)) is None:
+        return None
+    if len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str | PathLike):
+        raise pytest.UsageError(f'@pytest.mark.{SNAPSHOT} takes the path of a file, such as "orders.ottla"')
+    path = request.path.parent / mark.args[0]
+    # Read once for all tests of a session, unless one of them writes it anew.
+    read = request.config.stash.setdefault(_SNAPSHOTS, {})
+    key = path, path.stat().st_mtime_ns if path.exists() else 0
+    if key not in read:
+        read[key] = Snapshot.load(path)
+    return read[key]
 
 
 def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
