@@ -105,21 +105,29 @@ def _pid_of(folder: Path, hint: str) -> int:
 
 
 def _pid_of_cluster(folder: Path) -> int | None:
-    if not (folder / CONTROL).exists():
-        return None
-    from ottla.server.launch.cluster_control import ASKED_S, STATUS, Asked, Unanswered, ask
+    """Return the pid of the `ottla cluster` that runs in `folder`; None if none does. Raises NotStopped."""
+    try:
+        if not (folder / CONTROL).exists():
+            return None
+    except OSError as error:
+        raise NotStopped(f"cannot see who uses {folder}: {error.strerror or error}") from None
+    from ottla.server.launch.cluster_control import ASKED_S, STATUS, Asked, NotRunning, Unanswered, ask
 
     try:
         pid = ask(folder, Asked(STATUS), timeout_s=ASKED_S).get("pid")
-    except Unanswered:
+    except NotRunning:
         return None
+    except Unanswered as problem:
+        raise NotStopped(str(problem)) from None
     return pid if type(pid) is int and pid >= 0 else None
 
 
 def _elsewhere(folder: Path) -> str:
     """Return a hint, if an `ottla cluster` runs in its default folder below `folder`; else nothing."""
     cluster = folder / "cluster"
-    return f"; an `ottla cluster` does: ottla stop --data {cluster}" if _pid_of_cluster(cluster) else ""
+    with suppress(NotStopped):  # for a hint alone
+        return f"; an `ottla cluster` does: ottla stop --data {cluster}" if _pid_of_cluster(cluster) else ""
+    return ""
 
 
 def _end(pid: int, folder: Path, timeout_s: float, look_again: Callable[[], int]) -> None:
@@ -146,6 +154,8 @@ def _end(pid: int, folder: Path, timeout_s: float, look_again: Callable[[], int]
         pass
     except PermissionError:
         raise NotStopped(f"the broker of {folder} (pid {pid}) is another user's, who may stop it") from None
+    except OSError as error:
+        raise NotStopped(f"cannot stop the broker of {folder} (pid {pid}): {error.strerror or error}") from None
     finally:
         if descriptor is not None:
             os.close(descriptor)

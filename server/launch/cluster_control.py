@@ -56,6 +56,10 @@ class Unanswered(Exception):
     """Raised if the cluster did not respond, or reported a failure. The text is one line for the user."""
 
 
+class NotRunning(Unanswered):
+    """Raised if no cluster runs in the folder."""
+
+
 Answer = Callable[[Asked], Awaitable[dict[str, Any]]]
 
 
@@ -130,20 +134,22 @@ def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
 
     `pid` in the response is replaced by the pid that the kernel reports, if it does: in a container they may differ.
     """
-    nobody = Unanswered(f"no `ottla cluster` runs in {folder}; --data FOLDER names another")
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(CONNECT_S)
-        try:
+    nobody = NotRunning(f"no `ottla cluster` runs in {folder}; --data FOLDER names another")
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(CONNECT_S)
             with short_path(str(folder / SOCKET)) as path:
                 connection.connect(path)
             connection.settimeout(timeout_s)
             connection.sendall(json.dumps(request._asdict()).encode() + b"\n")
             line = _whole(connection)
             pid = peer_pid(connection)
-        except TimeoutError:
-            raise Unanswered(f"the `ottla cluster` in {folder} does not answer") from None
-        except OSError:
-            raise nobody from None
+    except TimeoutError:
+        raise Unanswered(f"the `ottla cluster` in {folder} does not answer") from None
+    except (ConnectionError, FileNotFoundError, NotADirectoryError):
+        raise nobody from None
+    except OSError as error:
+        raise Unanswered(f"the `ottla cluster` in {folder} cannot be asked: {error.strerror or error}") from None
     try:
         told = json.loads(line)
     except ValueError:

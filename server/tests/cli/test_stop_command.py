@@ -2,7 +2,9 @@
 
 import errno
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -216,3 +218,59 @@ def test_a_lock_tells_its_holder(tmp_path: Path, hold: Hold) -> None:
     assert holder_of(str(path)) != os.getpid()
     holder = hold(path)
     assert holder_of(str(path)) == holder.pid
+
+
+class FailingCall:
+    """Wrapper of functions: call number `index` of them all fails with an error number; they are counted in `count`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, index: int, number: int) -> None:
+        self.count = 0
+        self._index, self._number = index, number
+        for owner, name in CALLS:
+            if (function := getattr(owner, name)) is not None:
+                monkeypatch.setattr(owner, name, self._wrapped(function))
+
+    def _wrapped(self, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            self.count += 1
+            if self.count == self._index:
+                raise OSError(self._number, os.strerror(self._number))
+            return function(*arguments, **options)
+
+        return call
+
+
+CALLS = [
+    *((os, name) for name in ("open", "stat", "kill")),
+    *((system, name) for name in ("record_lock_holder", "pidfd_open", "pidfd_send_signal")),
+    (select, "select"),
+    (socket, "socket"),
+]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("runs", ["broker", "cluster", "nobody"])
+def test_each_system_call_may_fail(
+    tmp_path: Path, hold: Hold, capsys: pytest.CaptureFixture[str], runs: str, number: int
+) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / stop.CONTROL).touch()
+    if runs == "cluster":
+        (tmp_path / stop.CONTROL).touch()
+    index = 0
+    while True:
+        index += 1
+        holder = hold(tmp_path / ".lock", is_deaf=False) if runs == "broker" else None
+        with pytest.MonkeyPatch.context() as patch:
+            failing = FailingCall(patch, index, number)
+            code = main(["stop", "--data", str(tmp_path), "--timeout", "0.3"])
+        told = capsys.readouterr()
+        if failing.count < index:
+            break
+        assert code in (0, 1) and told.err.count("\n") == (code == 1), told
+        if holder is not None and code == 0:
+            assert holder.wait(60) == -signal.SIGTERM
+        if holder is not None:
+            holder.kill()
+            holder.wait(60)
+    assert index > (5 if runs == "broker" else 3)
