@@ -182,7 +182,7 @@ def _tell(environment: FromEnvironment | None) -> None:
 
 
 def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> dict[str, str]:
-    http = [] if options.http is None else [f"http.listener={options.http}"]
+    http = [] if options.http is None else [f"http.listener={_with_colon(options.http)}"]
     http += ["http.console.write=true"] if options.console_write else []
     workers = [] if options.workers is None else [f"num.workers={options.workers}"]
     of_environment = None if environment is None else environment.texts
@@ -197,13 +197,18 @@ def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> 
     return texts
 
 
+def _with_colon(text: str) -> str:
+    """Return HOST:PORT as it is, and a PORT alone as :PORT, which is on this machine."""
+    return f":{text}" if text.isascii() and text.isdecimal() else text
+
+
 def _registry_url(text: str) -> str:
     """Return the schema registry's URL for `text`: HOST:PORT, or PORT on this machine. Raises ConfigError."""
     from ottla.server.config.broker_config import ConfigError
     from ottla.server.config.endpoint import host_and_port
     from ottla.server.config.server_config import parse_http_listener
 
-    address = parse_http_listener(f":{text}" if text.isascii() and text.isdecimal() else text)
+    address = parse_http_listener(_with_colon(text))
     if address is None or not address[1]:
         raise ConfigError(f"--registry {text}: must be HOST:PORT, or a PORT on loopback")
     host = "127.0.0.1" if address[0] in ("0.0.0.0", "::") else address[0]

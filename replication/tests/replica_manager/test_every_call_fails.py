@@ -11,6 +11,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from trio.testing import MockClock
 from ottla.replication.config import LogConfig
 from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
+from ottla.replication.log.removal import look_at_times, warm
 from ottla.replication.log.tests.failing_calls import Case, FailingCalls, run_every_case
 from ottla.replication.log.tests.faulty_world import IRREPARABLE
 from ottla.replication.log.tests.logs import batch, read_records
@@ -180,6 +182,34 @@ async def delete(broker: Broker) -> None:
     await trio.sleep(AWHILE_S)
 
 
+async def delete_topic(broker: Broker) -> None:
+    """With a log line, for which times are read from the disk."""
+    broker.disk.storage.evict()
+    for index in (1, 2):
+        broker.hosted.pop(("topic", index), None)
+        broker.acknowledged.pop(("topic", index), None)
+    await broker.manager.delete_partitions([("topic", 1), ("topic", 2)], deleted_topics={"topic"})
+    await trio.sleep(AWHILE_S)
+
+
+async def delete_records(broker: Broker) -> None:
+    """As DeleteRecords asks, with a log line; retention then removes the segments."""
+    broker.disk.storage.evict()
+    partition, removals = broker.partition("topic", 2), broker.manager.removals
+    offset = partition.high_watermark
+    for each in [each for each in broker.acknowledged.get(("topic", 2), ()) if each < offset]:
+        del broker.acknowledged["topic", 2][each]
+    start = partition.log_start_offset
+    await warm(partial(look_at_times, partition.log, start, offset), broker.disk.run_in_thread)
+    with removals.run(broker.disk.now_ms(), is_frequent=True) as run:
+        removal = run.removal()
+        partition.delete_records(offset, removal)
+        run.note_log("topic", 2, removal, "User:ann")
+    await broker.manager.housekeeping.apply_retention()
+    await broker.manager.housekeeping.checkpoint_all()
+    await trio.sleep(AWHILE_S)
+
+
 async def delete_and_create(broker: Broker) -> None:
     """A topic of the same name, which begins anew."""
     await delete(broker)
@@ -192,6 +222,7 @@ async def checkpoint(broker: Broker) -> None:
 
 
 async def retain(broker: Broker) -> None:
+    broker.disk.storage.evict()
     await broker.manager.housekeeping.apply_retention()
     await trio.sleep(AWHILE_S)
 
@@ -224,6 +255,8 @@ SCENES = {
     "flush": Scene(flush),
     "create": Scene(create),
     "delete": Scene(delete),
+    "delete topic": Scene(delete_topic),
+    "delete records": Scene(delete_records),
     "delete and create": Scene(delete_and_create),
     "checkpoint": Scene(checkpoint),
     "retention": Scene(retain),
