@@ -83,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "one setting, over the file's; repeatable")
     port = "listen on 127.0.0.1:N; the same as --override listeners=PLAINTEXT://127.0.0.1:N"
     add("--port", type=port_number, metavar="N", help=port)
-    http = "serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener="
+    http = (
+        "serve console, health and metrics over HTTP, a PORT on loopback alone; the same as --override http.listener="
+    )
     add("--http", metavar="HOST:PORT", help=http)
     registry = "serve a schema registry beside the broker, a PORT on loopback alone; it ends with the broker"
     add("--registry", metavar="HOST:PORT", help=registry)

@@ -70,6 +70,15 @@ def given(*words: str) -> dict[str, str]:
     return start._given(options, start._environment() if options.settings_from_environment else None)
 
 
+def test_a_port_alone_is_the_console_on_this_machine() -> None:
+    assert [given("--http", each)["http.listener"] for each in ("9644", ":9644", "0.0.0.0:9644", "h\u0663:1")] == [
+        ":9644",
+        ":9644",
+        "0.0.0.0:9644",
+        "h\u0663:1",
+    ]
+
+
 def test_without_a_settings_file_the_first_consumer_waits_for_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
