@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.fate import fate_of
+from ottla.server.cli.client.fate import Fate, fate_of
 from ottla.server.cli.client.happenings import Told, ask_broker, checked_url, together, usual_url
 from ottla.server.cli.client.output import (
     RequestFailed,
@@ -40,6 +41,7 @@ examples:
   ottla why --group billing --since -1h
   ottla why --http http://10.0.0.5:9644 --token TOKEN
   ottla why orders 0 1742                        what became of offset 1742 of orders-0
+  ottla why --data /srv/ottla --group billing    what files tell, also of a stopped broker
 """
 
 _FACTS = ("group", "topic", "transactional_id", "client_id", "kind")
@@ -59,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http", action="append", default=[], metavar="HOST:PORT", help=where)
     token = f"the console's token, for what is told to nobody else (default: ${TOKEN_VARIABLE})"
     parser.add_argument("--token", metavar="TOKEN", help=token)
+    files = "tell what the files of this data directory know, whether a broker runs or not"
+    parser.add_argument("--data", type=Path, metavar="DIR", help=files)
     add_connection(parser)
     add_json(parser)
 
@@ -68,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
     if options.place:
         # What is wrong with the words is said before anybody is asked.
         return run_reporting(lambda: _check_fate(options))
+    if options.data is not None:
+        return run_reporting(lambda: _show(_read(options), options))
     if options.http:
         return run_reporting(lambda: _show(_asked(options, options.http), options))
     return run_on_cluster(lambda cluster: _show(_asked_of(cluster, options), options), options)
@@ -80,6 +86,23 @@ def _asked(options: argparse.Namespace, urls: list[str]) -> Told:
     query = {name: value for name in _FACTS if (value := getattr(options, name)) is not None}
     token = options.token or os.environ.get(TOKEN_VARIABLE)
     return together([ask_broker(checked_url(url), query, token) for url in urls])
+
+
+def _read(options: argparse.Namespace) -> Told:
+    from ottla.server.cli.inspection.past import causes_in  # here, as it knows of logs and groups
+
+    wanted = {name: value for name in _FACTS if name != "kind" and (value := getattr(options, name)) is not None}
+    found = [each for each in causes_in(_directory(options.data)) if each.is_about(wanted)]
+    return Told([each for each in found if options.kind in (None, each.kind)])
+
+
+def _directory(path: Path) -> Path:
+    """Return a data directory. Raises UsageError if it cannot be read."""
+    try:
+        next(path.iterdir(), None)
+    except OSError as error:
+        raise UsageError(f"--data {path}: {error.strerror}") from None
+    return path
 
 
 def _asked_of(cluster: Cluster, options: argparse.Namespace) -> Told:
@@ -131,11 +154,20 @@ def _since(text: str | None) -> int:
 
 def _check_fate(options: argparse.Namespace) -> int:
     place = _place(options.place)
+    if options.data is not None:
+        from ottla.server.cli.inspection.past import DirectoryView  # here, as it knows of logs and groups
+
+        topic, partition, offset = place
+        return _tell(fate_of(DirectoryView(_directory(options.data), topic, partition), offset), options)
     return run_on_cluster(lambda cluster: _fate(cluster, options, *place), options)
 
 
 def _fate(cluster: Cluster, options: argparse.Namespace, topic: str, partition: int, offset: int) -> int:
-    fate = fate_of(ClusterView(cluster, (topic, partition), _told_about(cluster, options, topic, partition)), offset)
+    told = _told_about(cluster, options, topic, partition)
+    return _tell(fate_of(ClusterView(cluster, (topic, partition), told), offset), options)
+
+
+def _tell(fate: Fate, options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json(fate.as_json())
     else:

@@ -39,6 +39,7 @@ from ottla.server.security.scram_users import ScramUsers
 from ottla.server.tests.network.test_connection import Peer, heartbeat, request
 from ottla.server.tests.routes import route_of
 from ottla.wire.errors import ErrorCode
+from ottla.wire.happenings import LOGIN_FAILED, Happenings
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.sasl import (
@@ -418,13 +419,19 @@ def test_beyond_a_limit_the_oldest_has_to_go():
 
 def test_failed_logins_are_counted_by_address(caplog):
     now = [0.0]
-    failures = FailedLogins(lambda: now[0])
+    happenings = Happenings(lambda: int(now[0] * 1000))
+    failures = FailedLogins(lambda: now[0], happenings.note)
     for address, reason, now[0] in (("a", "x", 0), ("a", "x", 1), ("a", "x", 59), ("b", "y", 59.5), ("a", "z", 60)):
         failures.note(address, reason)
     assert caplog.messages == [
         "failed authentication of a: x",
         "failed authentication of b: y",
         "failed authentication of a: z (2 more like this since the last line)",
+    ]
+    assert [(each.kind, each.cause, each.count) for each in happenings] == [
+        (LOGIN_FAILED, "a login of a failed: x", 3),
+        (LOGIN_FAILED, "a login of b failed: y", 1),
+        (LOGIN_FAILED, "a login of a failed: z", 1),
     ]
     for number in range(2 * ADDRESSES_MAX):
         failures.note(str(number), "x")

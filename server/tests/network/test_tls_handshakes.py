@@ -18,6 +18,7 @@ from ottla.server.network.protocol_detection import HTTP_ANSWER, detect_protocol
 from ottla.server.network.tls_handshakes import Handshakes
 from ottla.server.security.tls_listener import COSTLY_S, MEASURED_HANDSHAKES, KeyCost
 from ottla.server.tests.encrypted import AUTHORITY, VERSIONS, client_context, listener
+from ottla.wire.happenings import Happenings
 
 
 class Crowd:
@@ -183,13 +184,16 @@ async def test_a_peer_that_leaves_at_once_is_nothing_to_tell(crowd, caplog):
 @pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x01\x02\x00"])
 async def test_a_handshake_that_stalls_ends_in_time(caplog, first, autojump_clock):
     async with trio.open_nursery() as nursery:
-        crowd = Crowd(nursery, Handshakes(handshake_s=5))
+        happenings = Happenings(lambda: 1)
+        crowd = Crowd(nursery, Handshakes(handshake_s=5, note=happenings.note))
         crowd.connect().send(first)
         while not crowd.results:
             await trio.sleep(1)
         assert crowd.results == [None]
     crowd.kept.close()
     assert "was not done within 5 s" in caplog.text
+    (closed,) = happenings
+    assert closed.cause.endswith("was closed in its TLS handshake: its handshake was not done within 5 s")
 
 
 async def test_an_address_with_too_many_loses_its_oldest(crowd):
