@@ -165,7 +165,7 @@ def test_records_that_retention_removes_and_a_topic_that_is_deleted(kafka: Kafka
 def test_a_broker_that_dies_takes_leaders_and_replicas_with_it() -> None:
     with Kafka(brokers=2, settings={"min.insync.replicas": 2, "default.replication.factor": 2}) as kafka:
         kafka.topic("orders", partitions=2)
-        kafka._loop.call(kafka.world.node(2).kill)
+        kafka.loop.call(kafka.world.node(2).kill)
         kafka.clock.advance(seconds=60)
         (led,) = set(causes(kafka, LEADER_CHANGE))
         assert led.endswith("changed from broker 2 to 1 (leader epoch 1), because broker 2 is gone")

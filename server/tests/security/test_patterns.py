@@ -67,7 +67,8 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
 
 def modules_of(package: ModuleType) -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if ".tests" not in found.name and found.name not in NOT_EVERYWHERE:
+        # What runs in a test has no strangers.
+        if not re.search(r"\.tests|^ottla\.server\.testing", found.name) and found.name not in NOT_EVERYWHERE:
             yield importlib.import_module(found.name)
 
 
