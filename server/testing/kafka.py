@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from ottla.server.testing.loop import LabLoop
     from ottla.server.testing.registry import Registry
     from ottla.server.testing.why import Why
+    from ottla.server.testing.wire_tap.rules import RuleMaker
+    from ottla.server.testing.wire_tap.wire import Wire
     from ottla.wire.schema import Message
 
 CAUSES_REPORTED = 30
+LINES_REPORTED = 30
 """Causes in the report of a failing test, the latest; `why` has all of them."""
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -326,12 +329,26 @@ class Kafka(Lab):
         if topic is not None and partition is not None and offset is not None:
             return why_offset(self, topic, partition, offset)
         facts = {"group": group, "topic": topic, "client_id": client_id, "transactional_id": transactional_id}
-        return why(self, getattr(self, "wire", None), facts | {"partition": partition}, kind)
+        return why(self, self.wire, facts | {"partition": partition}, kind)
+
+    @property
+    def wire(self) -> Wire:
+        """Tap of all connections: `kafka.wire.saw("Produce", acks=-1)`. A fresh world has a new one."""
+        return self.world.wire
+
+    def on(self, api: str | None = None, **conditions: Any) -> RuleMaker:
+        """Begin a rule for requests: `kafka.on("Produce", topic="orders").fail("NOT_LEADER_OR_FOLLOWER", times=3)`.
+
+        `api` and `conditions` are those of `kafka.wire.requests`. Raises LabError for names that Kafka does not have.
+        """
+        return self.wire.on(api, **conditions)
 
     def report(self) -> str:
-        """Return what a failing test's report says of this Kafka: its faults, and the last causes that its brokers noted."""
-        causes = list(self.why())[-CAUSES_REPORTED:] if self._world is not None and self.loop.is_usable else []
-        return "\n".join(map(str, [*self.chaoses, *causes]))
+        """Return what a failing test's report says of this Kafka: faults, causes that its brokers noted, last requests."""
+        if self._world is None or not self.loop.is_usable:
+            return "\n".join(map(str, self.chaoses))
+        causes = list(self.why())[-CAUSES_REPORTED:]
+        return "\n".join(map(str, [*self.chaoses, *causes, *self.wire.lines(last=LINES_REPORTED)]))
 
     # ------------------------------------------------------------------ anything else
 

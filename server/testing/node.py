@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.session import Session
     from ottla.server.config.broker_config import BrokerConfig
     from ottla.server.network.readiness import Readiness
+    from ottla.server.network.transport import Transport
     from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.loop import LabLoop
     from ottla.wire.happenings import Happenings
@@ -53,10 +54,14 @@ class Node:
         settings: Mapping[str, str],
         open_session: Callable[[Any], Session] | None = None,
         cuts: Cuts | None = None,
+        transport: Callable[[socket.socket], Transport] = MemoryTransport,
     ) -> None:
-        """`open_session` opens a session with the cluster's tree, `cuts` are those of its network; None: it is alone."""
+        """`open_session` opens a session with the cluster's tree, `cuts` are those of its network; None: it is alone.
+
+        `transport` makes the transport of a connection that the broker has accepted.
+        """
         self.node_id, self._loop, self.settings = node_id, loop, dict(settings)
-        self._open_session, self._cuts = open_session, cuts
+        self._open_session, self._cuts, self._transport = open_session, cuts, transport
         self.broker: Broker | None = None
         self.failure: BaseException | None = None
         """Why the broker ended by itself; None while it has not."""
@@ -190,9 +195,9 @@ class Node:
             readiness=self._loop.readiness,
         )
 
-    def _accept(self, sock: socket.socket) -> MemoryTransport:
+    def _accept(self, sock: socket.socket) -> Transport:
         self._accepted.add(sock)
-        return MemoryTransport(sock)
+        return self._transport(sock)
 
     def _make_peers(self, readiness: Readiness, config: PeerConnectionConfig) -> CutPeers:
         assert self._cuts is not None

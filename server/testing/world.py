@@ -21,6 +21,7 @@ from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.server.testing.node import Node
+from ottla.server.testing.wire_tap.wire import Wire
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -74,7 +75,12 @@ class World:
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()
-        self.nodes = {each: Node(each, loop, self.settings, self._way_to_tree(each), self._cuts) for each in ids}
+        self.wire = Wire(loop.clock.now_ms, topic_name=self._topic_name)
+        """Tap of the connections of all brokers."""
+        self.nodes = {
+            each: Node(each, loop, self.settings, self._way_to_tree(each), self._cuts, self.wire.acceptor(each))
+            for each in ids
+        }
 
     @staticmethod
     def _of_cluster(brokers: int) -> dict[str, str]:
@@ -99,6 +105,12 @@ class World:
             return session
 
         return open_session
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        for node in self.nodes.values():
+            if node.broker is not None and (topic := node.broker.cluster.topic_by_id.get(topic_id)) is not None:
+                return topic.name
+        return None
 
     @property
     def bootstrap(self) -> str:

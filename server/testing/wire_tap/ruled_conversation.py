@@ -40,12 +40,11 @@ _size = struct.Struct(">i")
 class _Plan:
     """Changes of one answer."""
 
-    __slots__ = ("answer", "delay", "discards", "errors", "is_closing", "is_half", "is_hung", "leaves_at", "replaces")
+    __slots__ = ("answer", "discards", "errors", "is_closing", "is_half", "is_hung", "leaves_at", "replaces")
 
     def __init__(self) -> None:
         self.answer: bytes | None = None  # None: the broker has not answered
         self.leaves_at = -math.inf
-        self.delay = 0.0
         self.discards = 0  # answers of the broker to be thrown away first
         self.errors: Message | None = None  # an error answer: for some partitions, or `replaces` the broker's
         self.is_closing = self.is_half = self.is_hung = self.replaces = False
@@ -225,7 +224,8 @@ class RuledConversation(Conversation):
                 self._plan(request).is_half = True
             case Delay(seconds):
                 self._give(request)
-                self._plan(request).delay = seconds
+                # From the request on, so that a frozen clock has the same moment whenever the broker answers.
+                self._plan(request).leaves_at = self._now + seconds
 
     def _plan(self, request: WireRequest) -> _Plan:
         """Return the plan for the answer to a request; for a request without an answer one that nothing comes of."""
@@ -360,7 +360,6 @@ class RuledConversation(Conversation):
             frame = _without_session(request, frame)
         if plan.errors is not None:
             frame = self._with_errors(request, frame, plan)
-        plan.leaves_at = self._now + plan.delay if plan.delay else -math.inf
         plan.answer = frame
 
     def _answered_next(self) -> WireRequest | None:

@@ -198,9 +198,9 @@ class RuleMaker:
         return self._add(Fail(_checked_error(error), applied), times, after)
 
     def delay(self, seconds: float, *, times: int | None = 1, after: int = 0, before: bool = False) -> Rule:
-        """Hold the answer back for `seconds` of the broker's clock, and all behind it; `before`: hold the request back.
+        """Hold the answer back until `seconds` of the broker's clock after its request; `before`: hold the request back.
 
-        A request that is held back when the client disconnects is given to the broker then.
+        All that the connection asks or is answered behind it waits, too. A request that is held back when the client disconnects is given to the broker then.
         """
         if not seconds >= 0:
             raise LabError(f"A delay of {seconds} s is none; give 0 or more.")

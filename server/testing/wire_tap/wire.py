@@ -53,22 +53,22 @@ class Wire:
 
     def __init__(
         self,
-        clock_ms: Callable[[], float] = _system_clock_ms,
+        clock_ms: Callable[[], float] | None = None,
         node_id: int = 0,
         *,
-        topic_name: NameOf = _no_name,
+        topic_name: NameOf | None = None,
         requests_max: int = REQUESTS_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """`clock_ms`: the broker's clock, milliseconds since 1970; fractions are kept. `node_id`: the broker of `accept`.
+        """`clock_ms`: the broker's clock, milliseconds since 1970; None for the system's. `node_id`: the broker of `accept`.
 
-        `topic_name` returns the broker's name of a topic id, None if it knows none. `requests_max` and `bytes_max` bound
+        `topic_name` returns the broker's name of a topic id, or None; None for what the wire tells. `requests_max` and `bytes_max` bound
         what is remembered.
         """
-        self.clock_ms = clock_ms
+        self.clock_ms = clock_ms or _system_clock_ms
         self.keeps_records = False
         """Set to True to keep the records of large requests and answers, too; this costs a copy of each."""
-        self.topics = TopicNames(topic_name)
+        self.topics = TopicNames(topic_name or _no_name)
         self._logs = {is_of_broker: RequestLog(requests_max, bytes_max) for is_of_broker in (False, True)}
         self.rules = Rules()
         self._connections = 0

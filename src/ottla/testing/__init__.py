@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from ottla.server.testing.transactions import Transaction as Transaction
     from ottla.server.testing.why import Cause as Cause
     from ottla.server.testing.why import Why as Why
+    from ottla.server.testing.wire_tap.rules import Rule as Rule
+    from ottla.server.testing.wire_tap.rules import RuleMaker as RuleMaker
+    from ottla.server.testing.wire_tap.wire import Wire as Wire
+    from ottla.server.testing.wire_tap.wire_request import WireRequest as WireRequest
 
 _NAMES = {
     "Cause": "why",
@@ -50,10 +54,14 @@ _NAMES = {
     "PartitionState": "partitions",
     "Record": "records",
     "Repeat": "kafka",
+    "Rule": "wire_tap.rules",
+    "RuleMaker": "wire_tap.rules",
     "Simulation": "simulation.scenarios",
     "Snapshot": "snapshot_files",
     "Transaction": "transactions",
     "Why": "why",
+    "Wire": "wire_tap.wire",
+    "WireRequest": "wire_tap.wire_request",
     "simulate": "simulation.scenarios",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
@@ -71,10 +79,14 @@ __all__ = [
     "PartitionState",
     "Record",
     "Repeat",
+    "Rule",
+    "RuleMaker",
     "Simulation",
     "Snapshot",
     "Transaction",
     "Why",
+    "Wire",
+    "WireRequest",
     "simulate",
 ]
 
