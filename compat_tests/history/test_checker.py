@@ -300,10 +300,16 @@ def test_where_all_is_well_it_is_silent(steps):
 
 # Seeds of searches that find a flaw soon. Any other finds it too, later.
 SOON = {
+    Flaw.LOSES_A_RECORD_IN_THE_MIDDLE: 34,
     Flaw.SHOWS_ABORTED: 6,
+    Flaw.SHOWS_OPEN: 32,
     Flaw.ENDS_OTHERWISE_IN_ONE_PARTITION: 14,
+    Flaw.DROPS_OFFSETS_OF_COMMITTED: 16,
+    Flaw.SHOWS_PENDING_OFFSETS: 40,
+    Flaw.SHOWS_UNREPLICATED: 9,
+    Flaw.HIDES_COMMITTED: 39,
     Flaw.END_GOES_BACK: 15,
-    Flaw.FORGETS_AN_OFFSET: 20,
+    Flaw.FORGETS_AN_OFFSET: 35,
 }
 
 

@@ -209,7 +209,13 @@ def hold(steps, flaw=None):
 
 
 # Seeds of searches that find a flaw soon. Any other finds it too, later.
-SOON = {Flaw.ACKNOWLEDGES_ALONE: 10, Flaw.ELECTS_OUT_OF_SYNC: 47}
+SOON = {
+    Flaw.ACKNOWLEDGES_ALONE: 10,
+    Flaw.JOINS_TOO_EARLY: 2,
+    Flaw.ELECTS_OUT_OF_SYNC: 47,
+    Flaw.TRUNCATES_TO_ITS_WATERMARK: 5,
+    Flaw.EPOCH_STAYS: 0,
+}
 
 
 @settings(max_examples=1000, deadline=None)
