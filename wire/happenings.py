@@ -34,6 +34,23 @@ LEADER_CHANGE = "leader change"
 ISR_CHANGE = "isr change"
 REMOVAL = "removal"
 TOPIC_DELETED = "topic deleted"
+KINDS = (
+    REBALANCE,
+    MEMBER_REMOVED,
+    MEMBER_FENCED,
+    MEMBER_REFUSED,
+    COMMIT_REFUSED,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTED,
+    WRITE_REFUSED,
+    DISCONNECT,
+    LOGIN_FAILED,
+    THROTTLE,
+    LEADER_CHANGE,
+    ISR_CHANGE,
+    REMOVAL,
+    TOPIC_DELETED,
+)
 
 SUBJECTS = ("group", "member", "transactional_id", "topic", "partition", "client_id", "host", "error")
 """Names of facts that tell one happening of a kind from another one."""

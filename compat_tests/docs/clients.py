@@ -69,7 +69,7 @@ CLIENTS = (
         (
             "clients/test_confluent_kafka.py", "clients/test_confluent_kafka_admin.py", "clients/test_consumer_protocol.py",
             "clients/test_transactions.py", "clients/test_refused_for_a_moment.py", "clients/test_tls.py", "clients/test_sasl.py",
-            "clients/test_with_rights.py", "clients/test_telemetry.py",
+            "clients/test_with_rights.py", "clients/test_telemetry.py", "clients/test_why.py",
         ),
         "everything that it can, administration included; KIP-848; TLS, SASL and rules; metrics that it pushes",
     ),

@@ -22,7 +22,7 @@ from ottla.server.cli.client.partition_view import ClusterView
 from ottla.server.cli.client.times import parse_time
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, run_reporting, wants_json
-from ottla.wire.happenings import Happening, as_json, sentence_of, utc_ms
+from ottla.wire.happenings import KINDS, Happening, as_json, sentence_of, utc_ms
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -44,7 +44,7 @@ examples:
   ottla why --data /srv/ottla --group billing    what files tell, also of a stopped broker
 """
 
-_FACTS = ("group", "topic", "transactional_id", "client_id", "kind")
+_FACTS = ("group", "topic", "transactional_id", "client_id")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only.add_argument("--topic", metavar="TOPIC", help="this topic")
     only.add_argument("--transactional-id", metavar="ID", help="this transactional id")
     only.add_argument("--client-id", metavar="ID", help="clients of this id")
-    only.add_argument("--kind", metavar="KIND", help='this kind, such as rebalance or "write refused"')
+    kinds = [_word(each) for each in KINDS]
+    what = "this kind, such as rebalance or write-refused"
+    only.add_argument("--kind", choices=kinds, type=_word, metavar="KIND", help=what)
     only.add_argument("--since", metavar="TIME", help="what happened since, such as -1h or 2026-11-28T10:30")
     where = "a broker's HTTP endpoint (default: port 9644 of the broker of -b); repeatable"
     parser.add_argument("--http", action="append", default=[], metavar="HOST:PORT", help=where)
@@ -65,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help=files)
     add_connection(parser)
     add_json(parser)
+
+
+def _word(kind: str) -> str:
+    """Return a kind as one word, which a shell completes."""
+    return kind.replace(" ", "-")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -83,7 +90,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _asked(options: argparse.Namespace, urls: list[str]) -> Told:
-    query = {name: value for name in _FACTS if (value := getattr(options, name)) is not None}
+    query = _facts(options)
+    if options.kind is not None:
+        query["kind"] = options.kind.replace("-", " ")
     token = options.token or os.environ.get(TOKEN_VARIABLE)
     return together([ask_broker(checked_url(url), query, token) for url in urls])
 
@@ -91,9 +100,12 @@ def _asked(options: argparse.Namespace, urls: list[str]) -> Told:
 def _read(options: argparse.Namespace) -> Told:
     from ottla.server.cli.inspection.past import causes_in  # here, as it knows of logs and groups
 
-    wanted = {name: value for name in _FACTS if name != "kind" and (value := getattr(options, name)) is not None}
-    found = [each for each in causes_in(_directory(options.data)) if each.is_about(wanted)]
-    return Told([each for each in found if options.kind in (None, each.kind)])
+    found = [each for each in causes_in(_directory(options.data)) if each.is_about(_facts(options))]
+    return Told([each for each in found if options.kind in (None, _word(each.kind))])
+
+
+def _facts(options: argparse.Namespace) -> dict[str, str]:
+    return {name: value for name in _FACTS if (value := getattr(options, name)) is not None}
 
 
 def _directory(path: Path) -> Path:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from ottla.server.cli.client.fate import SETTINGS, Aborted, Fate, Offsets, OpenTransaction, fate_of
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.transactions import list_transactions
+from ottla.server.testing.wire_tap.kafka_names import nearest
 from ottla.wire.errors import ErrorCode
-from ottla.wire.happenings import MEMBER_REMOVED, Fact, Happening, in_seconds, sentence_of, utc_ms
+from ottla.wire.happenings import KINDS, MEMBER_REMOVED, Fact, Happening, in_seconds, sentence_of, utc_ms
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from ottla.server.testing.wire_tap.wire_request import WireRequest
 
 RETRY = "retry"
+RETRIES_LOOKED_MAX = 2_000
+"""Requests among which those that had to be sent again are looked for."""
+
 READ_BYTES = 1 << 20
 TOPIC_TYPE = 2  # of resources in DescribeConfigs
 _TO_COORDINATOR = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "ConsumerGroupHeartbeat")
@@ -79,10 +83,13 @@ class Why(Sequence[Cause]):
 
 
 def why(lab: Lab, wire: Wire | None, facts: Mapping[str, Fact | None], kind: str | None = None) -> Why:
-    """Return the causes that have all `facts`; None in place of a value: any. `kind`: only this one; None for all.
+    """Return the causes that have all `facts`; None in place of a value: any. Raises LabError for an unknown kind.
 
+    `kind`: only this one; None for all.
     `wire`: the tap of this Kafka; None if nobody listened.
     """
+    if kind is not None and kind not in (*KINDS, RETRY):
+        raise LabError(f"There is no kind of causes named {kind!r}{nearest(kind, (*KINDS, RETRY))}")
     wanted = {name: fact for name, fact in facts.items() if fact is not None}
     noted = [
         (broker, each)
@@ -92,7 +99,8 @@ def why(lab: Lab, wire: Wire | None, facts: Mapping[str, Fact | None], kind: str
     ]
     causes = [_cause(broker, each, wire) for broker, each in noted]
     if wire is not None and not wanted.keys() - {"client_id"}:
-        causes += _retries(wire.requests(), wanted.get("client_id"))
+        # Each answer has to be decoded, so the last ones have to do.
+        causes += _retries(wire.requests()[-RETRIES_LOOKED_MAX:], wanted.get("client_id"))
     chosen = [each for each in causes if kind is None or each.kind == kind]
     return Why(sorted(chosen, key=lambda each: each.time_ms), names_brokers=len(lab.world.nodes) > 1)
 

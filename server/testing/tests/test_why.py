@@ -121,6 +121,11 @@ def test_causes_are_told_as_a_text_and_as_objects(kafka: Kafka) -> None:
     kafka.clock.speed(1)
 
 
+def test_a_kind_that_there_is_not(kafka: Kafka) -> None:
+    with pytest.raises(LabError, match="There is no kind of causes named 'rebalnce'; did you mean 'rebalance'?"):
+        kafka.why(kind="rebalnce")
+
+
 def test_causes_of_a_cluster_name_brokers_and_outlive_them() -> None:
     with Kafka(brokers=2) as kafka:
         kafka.topic("orders", partitions=2, replication_factor=2)

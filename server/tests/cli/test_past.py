@@ -169,7 +169,7 @@ def test_the_command(tmp_path: Path, why: Callable[..., tuple[int, str, str]]) -
     assert (code, err) == (0, "") and out.splitlines()[1].endswith(
         "Classic group 'g' had 1 member in generation 1: 'a' came."
     )
-    assert why("--kind", "transaction aborted")[1] == "nothing out of the ordinary is known\n"
+    assert why("--kind", "transaction-aborted")[1] == "nothing out of the ordinary is known\n"
     assert why("t", "0", "9")[1] == "Offset 9 of t-0 is not written yet: the next record gets offset 1.\n"
 
 

@@ -71,6 +71,11 @@ def test_causes_are_narrowed_and_told_as_json(kafka: Kafka, capsys: pytest.Captu
     nothing = (0, "nothing out of the ordinary is known\n")
     assert run(capsys, "--http", http_of(kafka), "--group", "billing")[:2] == nothing
     assert run(capsys, "--http", http_of(kafka), "--kind", "rebalance")[:2] == nothing
+    for kind in ("write-refused", "write refused"):
+        assert "MESSAGE_TOO_LARGE" in run(capsys, "--http", http_of(kafka), "--kind", kind)[1]
+    with pytest.raises(SystemExit):
+        run(capsys, "--kind", "rebalanced")
+    assert "--kind rebalanced: must be rebalance, member-removed, " in capsys.readouterr().err
     assert run(capsys, "--http", http_of(kafka), "--since", "2100-01-01")[:2] == nothing
     assert run(capsys, "--http", http_of(kafka), "--since", "soon")[0] == 2
 
