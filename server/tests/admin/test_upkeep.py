@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,15 +11,17 @@ from typing import Any
 
 import pytest
 import trio
+from trio import _threads
 
 from ottla.replication.log.tests.logs import NOW_MS, batch
 from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.admin.console import history
 from ottla.server.admin.http.metrics import upkeep
 from ottla.server.admin.http.metrics.cluster import LATE_MS
 from ottla.server.admin.http.metrics.upkeep import DiskRoom, certificates, disk_room
 from ottla.server.tests.admin.test_http_health import config_for, get, running
 from ottla.server.tests.admin.test_http_metrics import both, parsed, values
-from ottla.server.tests.console_client import make_topic
+from ottla.server.tests.console_client import ask, make_topic
 from ottla.server.tests.encrypted import listener
 
 
@@ -77,6 +81,46 @@ async def test_a_disk_that_hangs_holds_up_no_other_and_takes_one_thread(monkeypa
         await trio.sleep(0.001)
     await room.measure()
     assert room.by_path == {"/well": (9, 1), "/hangs": (7, 7)}
+
+
+async def test_a_thread_that_cannot_be_started_leaves_the_room_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the endpoint would end, of which the meter is a part."""
+    room = meter_of(directory("/a", lambda path: (9, 1)), directory("/b", lambda path: (9, 2)))
+    await room.measure()
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_threads, "start_thread_soon", refuse)
+        await room.measure()
+        assert room.by_path == {}
+    await room.measure()
+    assert room.by_path == {"/a": (9, 1), "/b": (9, 2)}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO])
+async def test_a_directory_whose_room_cannot_be_read_is_left_out_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The broker goes on, and so does its hour of history."""
+    monkeypatch.setattr(upkeep, "EARLY_S", 0.01)
+    monkeypatch.setattr(history, "STEP_S", 0.05)
+    failures = []
+
+    def fail(path: str) -> os.statvfs_result:
+        failures.append(path)
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "statvfs", fail)
+    async with running(config_for(tmp_path)) as broker:
+        with trio.fail_after(60):
+            while not failures or (await ask(broker, "/api/history")).json["directories"] == []:
+                await trio.sleep(0.01)
+        told = (await ask(broker, "/api/history")).json
+    [found] = told["directories"]
+    assert found["totalBytes"] is None and not any(found["free"])
+    assert any(each is not None for each in told["figures"]["recordsIn"])
 
 
 async def test_a_measurement_that_is_cancelled_before_its_thread_begins_is_repeated() -> None:

@@ -59,9 +59,12 @@ class DiskRoom:
 
     async def _measure_one(self, directory: LogDirectory) -> None:
         # A limiter of its own: threads that hang must not take those that all others share.
-        room = await trio.to_thread.run_sync(
-            self._ask, directory, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
-        )
+        try:
+            room = await trio.to_thread.run_sync(
+                self._ask, directory, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
+            )
+        except RuntimeError:  # Python's words for EAGAIN: the system has no room for another thread now
+            room = None
         if room is None:
             self.by_path.pop(directory.path, None)
         else:
