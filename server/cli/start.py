@@ -184,7 +184,11 @@ def _tell(environment: FromEnvironment | None) -> None:
 
 
 def _given(options: argparse.Namespace, environment: FromEnvironment | None) -> dict[str, str]:
+    from ottla.server.config.broker_config import ConfigError
+
     http = [] if options.http is None else [f"http.listener={_with_colon(options.http)}"]
+    if http and (twice := next((each for each in options.override if each.startswith("http.listener=")), None)):
+        raise ConfigError(f"--http {options.http}: --override {twice} is given, too; give one of them")
     http += ["http.console.write=true"] if options.console_write else []
     workers = [] if options.workers is None else [f"num.workers={options.workers}"]
     of_environment = None if environment is None else environment.texts

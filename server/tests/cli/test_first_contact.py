@@ -15,7 +15,7 @@ from ottla import __version__
 from ottla.server.broker import Broker
 from ottla.server.cli import ping, start
 from ottla.server.cli.cli import COMMANDS, main, parser_for
-from ottla.server.config.broker_config import load_config
+from ottla.server.config.broker_config import ConfigError, load_config
 from ottla.server.config.endpoint import Endpoint
 from ottla.server.launch.banner import broker_banner, first_commands
 from ottla.server.serving import StartupError, bind_all, cannot_listen, serve
@@ -77,6 +77,11 @@ def test_a_port_alone_is_the_console_on_this_machine() -> None:
         "0.0.0.0:9644",
         "h\u0663:1",
     ]
+
+
+def test_two_addresses_of_the_console_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--http 9644: --override http.listener=:1 is given, too"):
+        given("--http", "9644", "--override", "http.listener=:1")
 
 
 def test_without_a_settings_file_the_first_consumer_waits_for_nobody(
