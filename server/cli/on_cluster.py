@@ -20,6 +20,9 @@ from ottla.server.cli.command_line import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_US
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
+CLIENT_ID_BYTES_MAX = (1 << 15) - 1
+"""Limit of a text in Kafka's protocol."""
+
 TIMEOUT_S = 2.2
 """Default of --timeout, in seconds. With its own start, a command that finds no broker reports that within three seconds."""
 
@@ -105,8 +108,19 @@ def reach(options: argparse.Namespace) -> Cluster:
     """Connect to the cluster that the options name. Raises RequestFailed, UsageError."""
     texts = client_settings(options)
     timeout_s = getattr(options, "timeout", TIMEOUT_S)
+    return Cluster.reached(bootstrap_addresses(options, texts), security_of(texts), timeout_s, _client_id(texts))
+
+
+def _client_id(texts: Mapping[str, str]) -> str:
+    """Return client.id of the client settings, else the commands' own. Raises UsageError if no request can have it."""
     client_id = texts.get("client.id") or CLIENT_ID
-    return Cluster.reached(bootstrap_addresses(options, texts), security_of(texts), timeout_s, client_id)
+    try:
+        size = len(client_id.encode())
+    except UnicodeEncodeError:
+        raise UsageError("client.id: is not UTF-8") from None
+    if size > CLIENT_ID_BYTES_MAX:
+        raise UsageError(f"client.id: is longer than {CLIENT_ID_BYTES_MAX} bytes")
+    return client_id
 
 
 def run_on_cluster(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:

@@ -157,6 +157,11 @@ def test_a_client_id_is_the_client_of_requests_on_every_connection(ottla: Shell)
         named.close()
 
 
+@pytest.mark.parametrize(("text", "words"), [("a\udcff", "is not UTF-8"), ("a" * 40_000, "is longer than 32767 bytes")])
+def test_a_client_id_that_no_request_can_have_is_refused(ottla: Shell, text: str, words: str) -> None:
+    assert ottla("topics", "-X", f"client.id={text}").refusal(2) == f"client.id: {words}"
+
+
 def test_members_of_a_consumer_group(ottla: Shell, cluster: Cluster) -> None:
     beat = ConsumerGroupHeartbeatRequest(
         group_id="modern",
