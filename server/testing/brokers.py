@@ -71,6 +71,27 @@ class LabBroker:
         self.stop()
         self.start()
 
+    def pause(self) -> None:
+        """Let the broker answer nobody, as a process that is stopped (SIGSTOP), until `resume`.
+
+        Clients wait for its answers; other brokers and the tree miss it, so that its session ends after a while.
+        """
+        self._lab.call(self._pause)
+
+    async def _pause(self) -> None:
+        world = self._lab.world
+        if len(world.nodes) > 1:
+            await world.cut(self.node_id, None)
+        await world.silence(node=self.node_id)
+
+    def resume(self) -> None:
+        """End a `pause`. Connections with requests that came meanwhile break, and their clients send them again."""
+        self._lab.call(self._resume)
+
+    async def _resume(self) -> None:
+        await self._lab.world.heal(self.node_id)
+        await self._lab.world.let_speak(node=self.node_id)
+
     # ------------------------------------------------------------------ its network
 
     def isolate(self, from_: int | Iterable[int] | None = None) -> None:

@@ -124,6 +124,20 @@ class Group:
         """Make all members join again (classic), or be assigned anew (other types), as if a member came and left."""
         self._lab.call(self._rebalance)
 
+    def freeze(self) -> None:
+        """Let the coordinator answer no request about the group, until `thaw`; its members wait, and time out."""
+        self._lab.call(self._freeze)
+
+    async def _freeze(self) -> None:
+        await self._lab.world.silence(group=self.name)
+
+    def thaw(self) -> None:
+        """End a `freeze`. Connections with requests about the group break, and their clients send them again."""
+        self._lab.call(self._thaw)
+
+    async def _thaw(self) -> None:
+        await self._lab.world.let_speak(group=self.name)
+
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets by (topic, partition). Raises KafkaError, such as UNKNOWN_MEMBER_ID if the group has members."""
         self._lab.call(self._commit, offsets)

@@ -105,6 +105,14 @@ class Node:
         for sock in self._accepted:
             sock.close()
 
+    def cut_held_connections(self) -> None:
+        """End the connections whose requests the tap holds back."""
+        for listener in self.broker.listeners if self.broker is not None else ():
+            for connection in list(listener.connections):
+                conversation = getattr(connection._transport, "conversation", None)  # an encrypted one has none
+                if conversation is not None and conversation.holds_request:
+                    connection.cancel_scope.cancel()
+
     async def start(self) -> None:
         """Start the broker; return when it serves clients. Raises the broker's StartupError."""
         if self.broker is not None:

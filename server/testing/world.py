@@ -30,6 +30,7 @@ from ottla.wire.messages.groups import DescribeGroupsRequest
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.testing.loop import LabLoop
+    from ottla.server.testing.wire_tap.rules import Rule
     from ottla.wire.happenings import Happening
     from ottla.wire.schema import Message
 
@@ -42,6 +43,9 @@ QUICK = {
 """Settings of a world in place of Kafka's defaults, so that a test does not wait; a test may give others."""
 
 SESSION_TIMEOUT_S = 18.0
+SILENCE_S = 1e9
+"""Seconds for which requests are held back that are to be held until somebody says so."""
+
 STEP_MAX_S = SESSION_TIMEOUT_S / 6
 """Longest step of an advance of a cluster's clock in seconds: the brokers' sessions live on."""
 TREE_DELAY_S = (0.0, 0.0)
@@ -75,6 +79,7 @@ class World:
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()
+        self._silenced: dict[tuple[tuple[str, Any], ...], Rule] = {}
         self.wire = Wire(loop.clock.now_ms, topic_name=self._topic_name)
         """Tap of the connections of all brokers."""
         self.nodes = {
@@ -220,6 +225,21 @@ class World:
             self._links[node_id].cut()
         for other in [each for each in self.nodes if each != node_id] if others is None else others:
             self._cuts.cut(node_id, self.node(other).node_id)
+
+    async def silence(self, **conditions: Any) -> None:
+        """Hold back the requests of clients that meet conditions of the tap, until `let_speak` with the same ones."""
+        key = tuple(sorted(conditions.items()))
+        if key not in self._silenced:
+            self._silenced[key] = self.wire.on(**conditions).delay(SILENCE_S, times=None, before=True)
+
+    async def let_speak(self, **conditions: Any) -> None:
+        """End a `silence`. Connections with requests that it holds break, and their clients send them again."""
+        rule = self._silenced.pop(tuple(sorted(conditions.items())), None)
+        if rule is None:
+            return
+        rule.remove()
+        for node in self.nodes.values():
+            node.cut_held_connections()
 
     async def heal(self, node_id: int) -> None:
         """End all cuts of a broker."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
@@ -207,6 +208,42 @@ def test_an_isolated_follower_leaves_the_isr_and_comes_back(cluster: Kafka):
     until(cluster, lambda: follower.node_id not in isr())
     follower.heal()
     until(cluster, lambda: follower.node_id in isr())
+
+
+def test_a_paused_broker_answers_nobody_and_goes_on(kafka: Kafka):
+    kafka.broker(0).pause()
+    kafka.broker(0).pause()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "socket.timeout.ms": 60_000})
+    producer.produce("orders", b"a", partition=0)
+    assert producer.flush(0.3) == 1
+    kafka.broker(0).resume()
+    kafka.broker(0).resume()
+    assert producer.flush(30) == 0
+    assert [each.value for each in kafka.records("orders")] == [b"a"]
+
+
+def test_a_paused_leader_of_a_cluster_is_missed(cluster: Kafka):
+    leader = cluster.partition("orders", 0).leader
+    cluster.broker(leader).pause()
+    others = [each for each in cluster.brokers if each.node_id != leader]
+    until(cluster, lambda: any(("orders", 0) in each.leads for each in others))
+    cluster.broker(leader).resume()
+    made = cluster.produce("orders", "a", partition=0)
+    assert cluster.records("orders", 0) == made
+
+
+def test_a_frozen_group_gets_no_answers(kafka: Kafka):
+    group = kafka.group("g")
+    group.commit({("orders", 0): 0})
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+    asked = [TopicPartition("orders", 0)]
+    assert consumer.committed(asked, timeout=30)[0].offset == 0
+    group.freeze()
+    with pytest.raises(KafkaException):
+        consumer.committed(asked, timeout=0.3)
+    group.thaw()
+    assert consumer.committed(asked, timeout=30)[0].offset == 0
+    consumer.close()
 
 
 def test_leaders_are_elected_and_partitions_moved(cluster: Kafka):

@@ -83,6 +83,11 @@ class RuledConversation(Conversation):
         )
 
     @property
+    def holds_request(self) -> bool:
+        """True if a request of the client is held back."""
+        return self._held is not None
+
+    @property
     def holds_much_of_client(self) -> bool:
         """True if nothing more of the client should be read for now."""
         return self._held is not None and len(self._pending) >= TAKEN_BYTES_MAX
