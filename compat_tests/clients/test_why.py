@@ -28,6 +28,7 @@ def test_a_consumer_that_sends_no_heartbeat_and_one_that_leaves(kafka: Kafka) ->
     kafka.clock.advance(seconds=11)
     removed = kafka.why(group="g", kind="member removed")
     assert "was removed because it sent no heartbeat for 10 s (its session timeout); its client is 'billing'" in removed
+    assert "Its last request to the coordinator was a" in removed and "Its client last fetched " in removed
     while consumer.poll(0.1) is not None or len(kafka.why(group="g", kind="rebalance")) < 3:
         pass  # it joins again
     consumer.close()
