@@ -12,6 +12,7 @@ from typing import Any
 from compat_tests.docs.pages import DOCS
 
 import ottla.testing
+import ottla.testing.client
 from ottla.server.testing.control_operations import OPERATIONS
 
 PAGE = DOCS / "testing-reference.md"
@@ -27,13 +28,18 @@ def made() -> str:
     parts = [HEAD]
     for name in ottla.testing.__all__:
         parts += _described(name, getattr(ottla.testing, name))
+    parts.append("## The client: `ottla.testing.client`\n")
+    for name in ottla.testing.client.__all__:
+        thing = getattr(ottla.testing.client, name)
+        if getattr(thing, "__module__", "").startswith("ottla.server.testing"):  # no constant, and not Kafka's errors
+            parts += _described(name, thing, "###")
     parts += ["## The control port\n", "| | path | parameters | |\n|-|-|-|-|"]
     parts.append("\n".join(_row(each) for each in OPERATIONS))
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _described(name: str, thing: Any) -> Iterator[str]:
-    yield f"## {name}\n"
+def _described(name: str, thing: Any, mark: str = "##") -> Iterator[str]:
+    yield f"{mark} {name}\n"
     if inspect.isfunction(thing):
         yield f"`{name}{_signature(thing)}`\n"
     yield _text(thing) + "\n"
@@ -52,7 +58,8 @@ def _members(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yield the public calls of a class itself; what it has of others is for the project's own tests."""
     if issubclass(thing, BaseException):
         return
-    for name, member in vars(thing).items():
+    of_client = [each for each in thing.__mro__[1:] if each.__module__.startswith("ottla.server.testing.client")]
+    for name, member in [pair for each in (thing, *of_client) for pair in vars(each).items()]:
         is_call = inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
         if not name.startswith("_") and is_call:
             yield name, member

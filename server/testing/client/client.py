@@ -89,17 +89,17 @@ async def connect(
     name: str = "ottla-testing",
     *,
     timeout_s: float = TIMEOUT_S,
-    open_stream: OpenStream = trio.open_tcp_stream,
+    open_stream: OpenStream | None = None,
     seed: int | None = None,
     history: Observations | None = None,
 ) -> AsyncIterator[Client]:
-    """Open a client of a cluster in trio. `open_stream` gets host and port; `seed` of choices among brokers, None: any."""
+    """Open a client of a cluster in trio. `open_stream` gets host and port; None: TCP. `seed` of choices among brokers; None: any."""
     # Ids that no broker has, for addresses of which nobody says whose they are.
     addresses = {-1 - number: each for number, each in enumerate(addresses_in(bootstrap))}
     error: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
-            network = StreamNetwork(nursery, addresses, open_stream, random.Random(seed))
+            network = StreamNetwork(nursery, addresses, open_stream or trio.open_tcp_stream, random.Random(seed))
             nursery.start_soon(network.agenda.run)
             connections = Connections(network, nursery, 0, name, tuple(addresses))
             connections.locate = network.locate

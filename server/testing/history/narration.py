@@ -11,9 +11,10 @@ before the first event is told:
    consumer went past its offset.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ottla.server.testing.history.history import (
@@ -33,6 +34,8 @@ from ottla.server.testing.history.history import (
 
 Place = tuple[str, int]
 LAST_READER = "the log"
+CANDIDATES_MAX = 1000
+"""Records of one value among which the next one is looked for, so that ten thousand alike take no quadratic time."""
 
 
 class Note(NamedTuple):
@@ -93,7 +96,6 @@ class Narration:
         self._committed = {note.fields[:2] for note in notes if note.kind is Ended and note.fields[2]}
         self._seen = self._all_seen()
         self._names: dict[tuple[Place, int, str], str] = {}
-        self._place_unknown()
         self._name_all()
         self._has_logs = bool(final)
         self.read_places = {(each.topic, each.partition) for each in final}
@@ -138,58 +140,79 @@ class Narration:
 
     # ------------------------------------------------------------------ which record is which
 
-    def _place_unknown(self) -> None:
-        """Find partitions for records of which no client told it, if somebody was shown them."""
-        lost = [each for each in self._sendings if each.partition is None]
-        if not lost:
-            return
-        known: dict[tuple[Place, str], int] = defaultdict(int)
-        for each in self._sendings:
+    def _identify(self) -> dict[tuple[Place, int, str], Sending]:
+        """Return the record that each offset and value stands for, without strangers; give partitions to those without."""
+        by_place: dict[Place, list[int]] = defaultdict(list)
+        anywhere: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, each in enumerate(self._sendings):
             if each.place is not None:
-                known[each.place, each.told] += 1
-        wanted: dict[tuple[str, str], deque[int]] = defaultdict(deque)
-        for (topic, partition), pairs in self._read_pairs().items():
-            for _, value in pairs:
-                key = ((topic, partition), value)
-                if known[key]:
-                    known[key] -= 1
-                else:
-                    wanted[topic, value].append(partition)
-        for each in lost:
-            if found := wanted[each.topic, each.told]:
-                each.partition = found.popleft()
+                by_place[each.place].append(number)
+            else:
+                anywhere[each.topic, each.told].append(number)
+        found = {}
+        for place, pairs in self._read_pairs().items():
+            for (offset, value), sending in self._identify_in(place, pairs, by_place[place], anywhere).items():
+                sending.partition = place[1]
+                found[place, offset, value] = sending
+        return found
+
+    def _identify_in(
+        self,
+        place: Place,
+        pairs: Iterable[tuple[int, str]],
+        numbers: Iterable[int],
+        anywhere: Mapping[tuple[str, str], list[int]],
+    ) -> dict[tuple[int, str], Sending]:
+        """Choose among records of a value the next one that its producer sent, as long as its order allows."""
+        acknowledged: dict[tuple[int, str], int] = {}
+        unplaced: dict[str, list[int]] = defaultdict(list)
+        any_of: dict[str, int] = {}
+        for number in numbers:
+            each = self._sendings[number]
+            any_of.setdefault(each.told, number)
+            if each.offset is None or each.offset == UNKNOWN_OFFSET:
+                unplaced[each.told].append(number)
+            else:
+                acknowledged.setdefault((each.offset, each.told), number)
+        found: dict[tuple[int, str], Sending] = {}
+        latest: dict[str, int] = {}
+        for offset, value in pairs:
+            chosen = acknowledged.get((offset, value))
+            if chosen is None:
+                chosen = self._next_of([unplaced[value], anywhere.get((place[0], value), [])], latest)
+            if chosen is None:
+                chosen = any_of.get(value)
+            if chosen is not None:
+                sending = found[offset, value] = self._sendings[chosen]
+                latest[sending.producer] = max(latest.get(sending.producer, -1), chosen)
+        return found
+
+    def _next_of(self, lists: Sequence[list[int]], latest: Mapping[str, int]) -> int | None:
+        """Take the first record that was sent after the latest one of its producer, or else the first; None if there is none."""
+        in_order = [
+            (each, candidates)
+            for candidates in lists
+            for each in islice(candidates, CANDIDATES_MAX)
+            if each > latest.get(self._sendings[each].producer, -1)
+        ]
+        others = [(candidates[0], candidates) for candidates in lists if candidates]
+        if not others:
+            return None
+        chosen, candidates = min(in_order or others, key=lambda pair: pair[0])
+        candidates.remove(chosen)
+        return chosen
 
     def _name_all(self) -> None:
-        by_place: dict[Place, list[Sending]] = defaultdict(list)
+        found = self._identify()
+        counts: dict[tuple[Place, str], int] = defaultdict(int)
         for each in self._sendings:
             if each.place is not None:
-                by_place[each.place].append(each)
-        for sendings in by_place.values():
-            counts: dict[str, int] = defaultdict(int)
-            for each in sendings:
-                counts[each.told] += 1
-                each.name = (
-                    each.told if counts[each.told] == 1 else f"{each.told} (sent for the {counts[each.told]}. time)"
-                )
+                counts[each.place, each.told] = count = counts[each.place, each.told] + 1
+                each.name = each.told if count == 1 else f"{each.told} (sent for the {count}. time)"
         for place, pairs in self._read_pairs().items():
-            self._name_read(place, pairs, by_place.get(place, ()))
-
-    def _name_read(self, place: Place, pairs: Iterable[tuple[int, str]], sendings: Iterable[Sending]) -> None:
-        acknowledged: dict[tuple[int, str], Sending] = {}
-        unplaced: dict[str, deque[Sending]] = defaultdict(deque)
-        any_of: dict[str, Sending] = {}
-        for each in sendings:
-            any_of.setdefault(each.told, each)
-            if each.offset is None or each.offset == UNKNOWN_OFFSET:
-                unplaced[each.told].append(each)
-            else:
-                acknowledged.setdefault((each.offset, each.told), each)
-        for offset, value in pairs:
-            sending = acknowledged.get((offset, value))
-            if sending is None and unplaced[value]:
-                sending = unplaced[value].popleft()
-            sending = sending or any_of.get(value)
-            self._names[place, offset, value] = value if sending is None else sending.name
+            for offset, value in pairs:
+                sending = found.get((place, offset, value))
+                self._names[place, offset, value] = value if sending is None else sending.name
 
     # ------------------------------------------------------------------ events
 

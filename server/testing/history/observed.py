@@ -1,4 +1,4 @@
-"""Observations of the clients of a test, and their check against Kafka's promises.
+"""Observations of the clients of a test.
 
 The checker knows a record by its value, which is to be sent once. Tests send what they like, so what happened is taken down
 here, and `narration.py` gives each record a name of its own before the checker reads it.
@@ -9,10 +9,9 @@ Any number of threads may write at a time.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ottla.server.testing.history.checker import check
 from ottla.server.testing.history.group_events import Disowned, Owned
 from ottla.server.testing.history.history import (
     UNKNOWN_OFFSET,
@@ -34,16 +33,9 @@ from ottla.server.testing.history.history import (
     Sent,
     told,
 )
-from ottla.server.testing.history.narration import FinalRead, Narration, Note, Sending
-from ottla.server.testing.history.rules import Proof, Rule
-from ottla.server.testing.history.wording import paragraph
+from ottla.server.testing.history.narration import Note, Sending
 
 Place = tuple[str, int]
-UNSEEN_RULES = frozenset({Rule.INVENTED, Rule.HOLE})
-"""Rules that need to know every record that was sent."""
-
-RULES_OF_LOGS = frozenset({Rule.UNREAD, Rule.HANGING, Rule.HOLE})
-"""Rules that need to know the logs as they are in the end."""
 
 
 class Observations:
@@ -75,10 +67,6 @@ class Observations:
     def consumer_began(self, name: str, group: str | None = None, *, committed_only: bool = False) -> "ConsumerLog":
         """Begin to take down what a consumer does. `group`: None for a consumer that commits nothing."""
         return ConsumerLog(self, self.unused(name), group, committed_only)
-
-    def compacted(self, *topics: str) -> None:
-        """Say that records of topics may go away when later ones of their keys come."""
-        self._compacted.update(topics)
 
     def topics(self) -> set[str]:
         """Return the topics that records were sent to."""
@@ -118,34 +106,6 @@ class Observations:
         with self._lock:
             self._names[name] = count = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name} ({count})"
-
-    # ------------------------------------------------------------------ the check
-
-    def broken(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> list[Proof]:
-        """Return the promises that were broken, each with the events that prove it.
-
-        `final`: the logs as they are in the end; without them a record is only missed if a consumer went past its offset.
-        `all_producers`: every record of these topics was sent by a producer of this history.
-        """
-        with self._lock:
-            notes = list(self._notes)
-        narration = Narration(notes, self._compacted, final)
-        found = check(narration.events)
-        return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
-
-    def check(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> None:
-        """Raise AssertionError with a paragraph for each broken promise; parameters as those of `broken`."""
-        found = self.broken(final, all_producers=all_producers)
-        if found:
-            text = "\n\n".join(paragraph(each) for each in found)
-            raise AssertionError(f"{len(found)} promise{'s' * (len(found) > 1)} of Kafka broken:\n\n{text}")
-
-    @staticmethod
-    def _counts(proof: Proof, read: Collection[Place], *, all_producers: bool) -> bool:
-        violation = proof.violation
-        if violation.rule in RULES_OF_LOGS and (violation.topic, violation.partition) not in read:
-            return False
-        return all_producers or violation.rule not in UNSEEN_RULES
 
 
 class ProducerLog:

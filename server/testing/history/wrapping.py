@@ -15,15 +15,59 @@ A wrapped client has all methods of the client. Nothing that it sends or returns
 | kafka-python | `send` | `poll` |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.history.checker import check
+from ottla.server.testing.history.narration import FinalRead, Narration
 from ottla.server.testing.history.observed import Observations
+from ottla.server.testing.history.rules import Proof, Rule
+from ottla.server.testing.history.wording import paragraph
+
+Place = tuple[str, int]
+UNSEEN_RULES = frozenset({Rule.INVENTED, Rule.HOLE})
+"""Rules that need to know every record that was sent."""
+
+RULES_OF_LOGS = frozenset({Rule.UNREAD, Rule.HANGING, Rule.HOLE})
+"""Rules that need to know the logs as they are in the end."""
 
 
 class History(Observations):
-    """A history of clients of other libraries. Settings are read from a client where it says them."""
+    """Observations of the clients of one test, to be held against Kafka's promises.
+
+    Settings are read from a client where it says them. A lab has a history of its own, `kafka.history`, which also looks at the logs.
+    """
+
+    def broken(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> list[Proof]:
+        """Return the promises that were broken, each with the events that prove it.
+
+        `final`: the logs as they are in the end; without them a record is only missed if a consumer went past its offset.
+        `all_producers`: every record of these topics was sent by a producer of this history.
+        """
+        with self._lock:
+            notes = list(self._notes)
+        narration = Narration(notes, self._compacted, final)
+        found = check(narration.events)
+        return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
+
+    def check(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> None:
+        """Raise AssertionError with a paragraph for each broken promise; parameters as those of `broken`."""
+        found = self.broken(final, all_producers=all_producers)
+        if found:
+            text = "\n\n".join(paragraph(each) for each in found)
+            raise AssertionError(f"{len(found)} promise{'s' * (len(found) > 1)} of Kafka broken:\n\n{text}")
+
+    @staticmethod
+    def _counts(proof: Proof, read: Collection[Place], *, all_producers: bool) -> bool:
+        violation = proof.violation
+        if violation.rule in RULES_OF_LOGS and (violation.topic, violation.partition) not in read:
+            return False
+        return all_producers or violation.rule not in UNSEEN_RULES
+
+    def compacted(self, *topics: str) -> None:
+        """Say that records of topics may go away when later ones of their keys come."""
+        self._compacted.update(topics)
 
     def producer(
         self, client: Any, name: str | None = None, *, idempotent: bool | None = None, acks: int | None = None

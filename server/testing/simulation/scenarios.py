@@ -178,7 +178,7 @@ class SimulatedBroker:
         """Let nothing through that the broker says or hears, as SIGSTOP does for others."""
         self._simulation.tell(f"{self} paused")
         self._paused += 1
-        self._simulation.block(self.node_id, self._simulation.all_hosts())
+        self._simulation._block(self.node_id, self._simulation._all_hosts())
         self._broker.cut_from_zookeeper()
 
     def resume(self) -> None:
@@ -187,7 +187,7 @@ class SimulatedBroker:
             raise LabError(f"{self} is not paused: call pause() first")
         self._simulation.tell(f"{self} resumed")
         self._paused -= 1
-        self._simulation.unblock(self.node_id, self._simulation.all_hosts())
+        self._simulation._unblock(self.node_id, self._simulation._all_hosts())
         self._broker.heal_way_to_zookeeper()
 
     def isolate(self, from_: int | Iterable[int] | None = None, *, from_zookeeper: bool | None = None) -> None:
@@ -195,9 +195,9 @@ class SimulatedBroker:
 
         `from_`: other brokers; None: all of them. `from_zookeeper`: None for whether `from_` is None.
         """
-        others = self._simulation.others_of(self.node_id, from_)
+        others = self._simulation._others_of(self.node_id, from_)
         self._simulation.tell(f"{self} cut off from {others or 'no broker'}")
-        self._simulation.block(self.node_id, others)
+        self._simulation._block(self.node_id, others)
         self._cut_from += others
         if from_ is None if from_zookeeper is None else from_zookeeper:
             self._broker.cut_from_zookeeper()
@@ -208,7 +208,7 @@ class SimulatedBroker:
         self._simulation.tell(f"{self} reached by all again")
         for other in self._cut_from:
             if other:
-                self._simulation.unblock(self.node_id, [other])
+                self._simulation._unblock(self.node_id, [other])
             else:
                 self._broker.heal_way_to_zookeeper()
         self._cut_from.clear()
@@ -329,7 +329,7 @@ class Simulation(SimCluster):
 
     # ------------------------------------------------------------------ the run
 
-    async def run(self, scenario: Scenario, agenda: Agenda, limit_s: float) -> None:
+    async def _run(self, scenario: Scenario, agenda: Agenda, limit_s: float) -> None:
         """Start the cluster and run the scenario once."""
         self.record = Recorder(self._note, trio.current_time)
         self.network = Network(agenda, random.Random(f"network {self.seed}"), self.trace)
@@ -374,25 +374,25 @@ class Simulation(SimCluster):
             text = f"{event.fault}: {event.target}" if event.target else event.fault
             self.happened.append(Happened(event.at, f"{text}{' over' * isinstance(event, FaultEnded)}"))
 
-    def all_hosts(self) -> list[int]:
+    def _all_hosts(self) -> list[int]:
         """Return the numbers of all hosts that there are."""
         return [*self.node_ids, *range(FIRST_CLIENT, FIRST_CLIENT + self._clients + 64)]
 
-    def others_of(self, node_id: int, named: int | Iterable[int] | None) -> list[int]:
+    def _others_of(self, node_id: int, named: int | Iterable[int] | None) -> list[int]:
         """Return ids of other brokers. Raises LabError if one is unknown."""
         chosen = self.node_ids if named is None else (named,) if isinstance(named, int) else tuple(named)
         for each in chosen:
             self.broker(each)
         return [each for each in chosen if each != node_id]
 
-    def block(self, node_id: int, others: Iterable[int]) -> None:
+    def _block(self, node_id: int, others: Iterable[int]) -> None:
         """Let nothing through between a broker and other hosts."""
         for other in others:
             if other != node_id:
                 self.network.block(node_id, other)
                 self.network.block(other, node_id)
 
-    def unblock(self, node_id: int, others: Iterable[int]) -> None:
+    def _unblock(self, node_id: int, others: Iterable[int]) -> None:
         """Undo a `block`."""
         for other in others:
             if other != node_id:
@@ -503,7 +503,7 @@ def _run(simulation: Simulation, scenario: Scenario, limit_s: float) -> str:
     """Run one seed; return what went wrong, nothing if all was well."""
     try:
         with simulation.logged(), _no_real_sleep():
-            virtual.run(lambda agenda: simulation.run(scenario, agenda, limit_s), simulation.seed)
+            virtual.run(lambda agenda: simulation._run(scenario, agenda, limit_s), simulation.seed)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - one more thing to tell of this seed

@@ -62,6 +62,8 @@ def test_kafka_python(kafka: Kafka) -> None:
     with pytest.raises(TypeError):
         producer.send("orders", object())
     settings = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    # It may assign before it has heard of the topic's partitions, and does so again with the next metadata.
+    settings["metadata_max_age_ms"] = 300
     consumer = history.consumer(library.KafkaConsumer(**servers, **settings, value_deserializer=json.loads))
     with contextlib.closing(producer), contextlib.closing(consumer):
         consumer.subscribe(["orders"])
@@ -89,6 +91,7 @@ def test_confluent_kafka(kafka: Kafka) -> None:
         producer.begin_transaction()
         for partition in (0, 1):
             producer.produce("orders", "the same", partition=partition, on_delivery=lambda *each: told.append(each))
+        producer.flush(PATIENCE_S)  # librdkafka may not abort what it has not sent yet
         (producer.commit_transaction if number % 2 else producer.abort_transaction)()
     assert len(told) == 8
     consumer = history.consumer(
