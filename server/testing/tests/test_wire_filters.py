@@ -119,3 +119,23 @@ def test_a_test_waits_for_a_request() -> None:
     tap.hear(request(produce(("orders", 0)), 9, 5))
     waiter.join(60)
     assert found[0].correlation_id == 5
+
+
+def test_many_tests_may_wait_while_requests_come() -> None:
+    tap = Listening()
+    found: list[int] = []
+    waiters = [
+        threading.Thread(
+            target=lambda number=number: found.append(
+                tap.wire.wait_for("Heartbeat", generation_id=number, timeout=60).number
+            )  # type: ignore[misc]
+        )
+        for number in range(8)
+    ]
+    for each in waiters:
+        each.start()
+    for number in range(8):
+        tap.hear(request(HeartbeatRequest(group_id="g", generation_id=number, member_id="m"), 4, number))
+    for each in waiters:
+        each.join(60)
+    assert sorted(found) == [*range(1, 9)]

@@ -19,7 +19,7 @@ from ottla.wire.schema import Message
 
 ORDERS = ("orders", 0)
 FAR_S = 60
-LARGE = encode_batch([Record(0, 5, b"key", bytes(100_000))])
+LARGE = encode_batch([Record(0, 5, b"key", bytes(200_000))])
 
 
 class Client:

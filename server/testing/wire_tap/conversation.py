@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, Protocol
 
 from ottla.server.testing.wire_tap.frames import WHOLE_BYTES_MAX, FrameCutter, NotKafka
-from ottla.server.testing.wire_tap.kafka_names import is_known, messages_of
+from ottla.server.testing.wire_tap.kafka_names import BETWEEN_BROKERS, is_known, messages_of
 from ottla.server.testing.wire_tap.skeletons import FrameHead, Kept, Sink, Skeleton, WholeFrame, plan_of
 from ottla.server.testing.wire_tap.topic_names import METADATA_KEY, TopicNames
 from ottla.server.testing.wire_tap.wire_request import SASL_TOKEN_KEY, WireConnection, WireRequest
@@ -138,10 +138,9 @@ class Conversation:
         if api_key == CONTROLLED_SHUTDOWN_KEY and version == 0:
             return api_key, version, correlation_id, None
         self._takes_tokens = api_key == SASL_HANDSHAKE_KEY and version == 0
-        client_id = self._client_id(frame)
-        if not self.connection.is_of_broker and _is_of_broker(api_key, client_id):
+        if api_key in BETWEEN_BROKERS:
             self.connection.is_of_broker = True
-        return api_key, version, correlation_id, client_id
+        return api_key, version, correlation_id, self._client_id(frame)
 
     def _client_id(self, frame: bytes) -> str | None:
         if len(frame) < _HEAD_BYTES + 2:
@@ -152,6 +151,7 @@ class Conversation:
         raw = frame[_HEAD_BYTES + 2 : _HEAD_BYTES + 2 + length]
         if raw != self._last_client[0]:
             self._last_client = raw, raw.decode("utf-8", JAVA_REPLACE)
+            self.connection.is_of_broker |= _is_client_of_broker(self._last_client[1])
         return self._last_client[1]
 
     def _expect(self, request: WireRequest) -> None:
@@ -205,13 +205,9 @@ class Conversation:
         self._tap.note_answer(request, len(kept if isinstance(kept, bytes) else kept.data))
 
 
-def _is_of_broker(api_key: int, client_id: str | None) -> bool:
-    from ottla.server.testing.wire_tap.kafka_names import api_of
-
-    api = api_of(api_key)
-    if api is not None and api.between_brokers:
-        return True
-    first, _, rest = (client_id or "").partition("-")
+def _is_client_of_broker(client_id: str) -> bool:
+    """True for the client ids that brokers use for each other, such as broker-2-fetcher-0."""
+    first, _, rest = client_id.partition("-")
     return client_id in _BROKER_CLIENTS or (first == "broker" and rest.partition("-")[0].isdigit() and "-" in rest)
 
 

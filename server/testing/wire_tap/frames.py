@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.server.testing.wire_tap.skeletons import Sink
 
-WHOLE_BYTES_MAX = 32 * 1024
+WHOLE_BYTES_MAX = 128 * 1024
 """Frames up to this size are kept as they are, records included: a copy costs less than a walk."""
 
 SIZE_BYTES = 4

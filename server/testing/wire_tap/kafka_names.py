@@ -15,6 +15,9 @@ from ottla.wire.schema import Array, Message, Struct, holds_records
 
 _APIS: Final = {api.api_key: api for api in APIS}
 _KEYS: Final = {api.name: api.api_key for api in APIS} | {name: key for key, name in NOT_SERVED.items()}
+BETWEEN_BROKERS: Final = frozenset(api.api_key for api in APIS if api.between_brokers)
+"""Keys of the APIs that only brokers call."""
+
 LIKENESS = 0.5
 
 

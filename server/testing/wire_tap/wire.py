@@ -12,6 +12,7 @@ Connections are served in the thread of the broker's event loop. All other metho
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -73,9 +74,9 @@ class Wire:
         self.rules = Rules()
         self._connections = 0
         self._token: TrioToken | None = None
-        self._loop_thread = 0
+        self._loop_thread = self._process = 0
         self._changed = threading.Condition()
-        self._waiting = 0
+        self._waiting = self._news = 0
         self.accept = self.acceptor(node_id)
 
     # ------------------------------------------------------------------ for the lab
@@ -100,13 +101,14 @@ class Wire:
     def _note_loop(self) -> None:
         import trio  # here, because readers of a tap need none
 
-        self._loop_thread = threading.get_ident()
+        self._loop_thread, self._process = threading.get_ident(), os.getpid()
         with contextlib.suppress(RuntimeError):  # a test without an event loop
             self._token = trio.lowlevel.current_trio_token()
 
     def _settle(self) -> None:
         """Let the event loop finish its present step: an answer may have reached its client a moment ago."""
-        if self._token is None or threading.get_ident() == self._loop_thread:
+        # A child made by os.fork has no such loop.
+        if self._token is None or threading.get_ident() == self._loop_thread or os.getpid() != self._process:
             return
         done = threading.Event()
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -124,6 +126,7 @@ class Wire:
         self._tell()
 
     def _tell(self) -> None:
+        self._news += 1
         # Nearly always nobody waits, and then the lock is not taken.
         if self._waiting:
             with self._changed:
@@ -182,18 +185,22 @@ class Wire:
             api, **{name: each for name, each in conditions.items() if name not in ("since", "of_brokers")}
         )
         until = time.monotonic() + timeout
-        with self._changed:
-            self._waiting += 1
-            try:
-                while not (found := self.requests(api, **conditions)):
-                    if (left := until - time.monotonic()) <= 0:
-                        raise LabError(
-                            f"No {wanted_for} was seen within {timeout:g} s; the tap has seen {self._summary()}."
-                        )
-                    self._changed.wait(left)
-            finally:
-                self._waiting -= 1
-        return found[0]
+        self._waiting += 1
+        try:
+            while True:
+                news = self._news
+                # Without the lock, which connections take to tell their news.
+                if found := self.requests(api, **conditions):
+                    return found[0]
+                if (left := until - time.monotonic()) <= 0:
+                    raise LabError(
+                        f"No {wanted_for} was seen within {timeout:g} s; the tap has seen {self._summary()}."
+                    )
+                with self._changed:
+                    if self._news == news:
+                        self._changed.wait(left)
+        finally:
+            self._waiting -= 1
 
     def _summary(self) -> str:
         counts: dict[str, int] = {}

@@ -57,7 +57,7 @@ class WireConnection:
 class WireRequest:
     """A request of a client and its answer.
 
-    `request` and `response` are messages with Kafka's fields in snake_case. Of frames beyond 32 KiB that carry records the
+    `request` and `response` are messages with Kafka's fields in snake_case. Of frames beyond 128 KiB that carry records the
     records are left out: they are empty there, and `left_out` tells their number of bytes.
     """
 
