@@ -183,8 +183,8 @@ def _parsed(text: str) -> ast.File:
         raise InvalidText(str(error)[:500] or type(error).__name__) from None
     if tree.syntax not in (None, "proto2", "proto3"):
         raise InvalidText(f"the syntax {tree.syntax!r} is not known")
-    if not any(isinstance(each, ast.Message | ast.Enum) for each in tree.file_elements):
-        raise InvalidText("it defines neither a message nor an enum")
+    if not any(isinstance(each, ast.Message | ast.Enum | ast.Import) for each in tree.file_elements):
+        raise InvalidText("it has neither a message, nor an enum, nor an import")
     return tree
 
 

@@ -201,3 +201,11 @@ def test_no_descriptor_raises_anything_else(data: bytes) -> None:
         protobuf.parse(b64encode(data).decode(), {})
     except InvalidText:
         return
+
+
+def test_a_file_that_only_imports_for_others_is_a_schema() -> None:
+    """Files of Confluent's own tests hold a public import and nothing else."""
+    schema = protobuf.parse('syntax = "proto3"; import public "other.proto";', OTHER)
+    assert 'import public "other.proto"' in schema.canonical
+    assert protobuf.parse(schema.canonical, OTHER).is_like(schema)
+    assert not schema.problems_reading(schema)
