@@ -6,6 +6,7 @@ serving.py              a broker from start to end, in any trio program
 broker.py               puts the parts of a broker together; coordinator_factory.py: its coordinators
 ports.py                the broker as a protocol, for the modules below broker.py
 environment.py          disks, clocks, threads and peers of a broker
+imitation.py            lets a test's broker pass for another release or service
 serving_state.py        is a broker serving, and is it to stop
 standard_streams.py     failed writes to stdout and stderr
 network/                listeners, connections, TLS, limits

@@ -11,6 +11,7 @@ import trio
 
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.system import system_clock_ms
+from ottla.server.imitation import NO_RESTRICTIONS, Restrictions
 from ottla.server.network.transport import PlainTransport
 
 if TYPE_CHECKING:
@@ -71,3 +72,5 @@ class Environment:
     """Makes the transport of an accepted connection without TLS. A test's stands between the client and the broker."""
     random_bytes: Callable[[int], bytes] = os.urandom
     """Source of ids that must not be guessable: the operating system's, as for `secrets`."""
+    restrictions: Restrictions = NO_RESTRICTIONS
+    """Differences from Ottla as it is, by which a test's broker passes for another one."""

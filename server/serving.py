@@ -29,6 +29,7 @@ from ottla.server.cluster.session import JoinProblem
 from ottla.server.config.broker_config import OF_SINGLE_LISTENERS, broker_value
 from ottla.server.dispatch.dispatch import client_routes, served_routes
 from ottla.server.environment import Environment
+from ottla.server.imitation import NO_RESTRICTIONS
 from ottla.server.network.calls import Calls
 from ottla.server.network.connection_limits import ConnectionLimits, OwnLimits
 from ottla.server.network.inbox import ReceiveBuffers
@@ -234,14 +235,15 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
     """Return the call tables of inter-broker listeners and of client listeners."""
     is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
-    has_older = broker.config.server.older_api_versions_enable
+    restrictions = broker.environment.restrictions
+    has_older = broker.config.server.older_api_versions_enable or restrictions.versions is not None
+    between_brokers = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
+    of_clients = client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
+    # Brokers speak to each other as they are.
+    of_brokers = NO_RESTRICTIONS if is_in_cluster else restrictions
     return (
-        Calls(
-            served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False, has_older=has_older
-        ),
-        Calls(
-            client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False, has_older=has_older
-        ),
+        Calls(between_brokers, is_open=False, has_older=has_older, restrictions=of_brokers),
+        Calls(of_clients, is_open=False, has_older=has_older, restrictions=restrictions),
     )
 
 

@@ -68,6 +68,7 @@ CLIENTS = (
         "librdkafka, by confluent-kafka", "C, Python", LIBRDKAFKA,
         (
             "clients/test_confluent_kafka.py", "clients/test_confluent_kafka_admin.py", "clients/test_consumer_protocol.py",
+            "clients/test_profiles.py",
             "clients/test_transactions.py", "clients/test_refused_for_a_moment.py", "clients/test_tls.py", "clients/test_sasl.py",
             "clients/test_with_rights.py", "clients/test_telemetry.py", "clients/test_why.py",
         ),
@@ -80,7 +81,8 @@ CLIENTS = (
     Client(
         "kafka-python", "Python", python_package("kafka-python"),
         (
-            "clients/test_kafka_python.py", "clients/test_transactions.py", "clients/test_gssapi.py", "suites/test_kafka_python_suite.py",
+            "clients/test_kafka_python.py", "clients/test_profiles.py", "clients/test_transactions.py", "clients/test_gssapi.py",
+            "suites/test_kafka_python_suite.py",
         ),
         "as its users write it, Kerberos included, and its own suite of integration tests",
     ),

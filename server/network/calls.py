@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from ottla.server.dispatch.dispatch import Route, api_name
+from ottla.server.imitation import NO_RESTRICTIONS, Restrictions
 from ottla.wire.errors import ProtocolViolation, bare
 from ottla.wire.schema import holds_records
 
@@ -95,9 +96,19 @@ class Calls:
     brokers until the controller names them, and a client that gets an empty list of brokers may never connect again.
     """
 
-    def __init__(self, routes: dict[int, Route], *, is_open: bool = True, has_older: bool = False) -> None:
-        """`has_older`: serve also the older versions that only Kafka 3.9 has."""
-        self._routes, self._has_older = routes, has_older
+    def __init__(
+        self,
+        routes: dict[int, Route],
+        *,
+        is_open: bool = True,
+        has_older: bool = False,
+        restrictions: Restrictions = NO_RESTRICTIONS,
+    ) -> None:
+        """`has_older`: serve also the older versions that only Kafka 3.9 has. `restrictions` may take versions away."""
+        own = {key: route.served(has_older=has_older) for key, route in routes.items()}
+        restricted = {key: restrictions.served(key, versions) for key, versions in own.items()}
+        self._versions = {key: versions for key, versions in restricted.items() if versions is not None}
+        self._routes = {key: route for key, route in routes.items() if key in self._versions}
         self._made: dict[int, Call] = {}
         # The dictionary's own method, because every request needs it.
         self.get = self._made.get
@@ -119,7 +130,7 @@ class Calls:
         # As in Kafka the connection ends: without a declaration the layout of the header's rest is unknown.
         if route is None:
             raise ProtocolViolation(f"the request {api_name(api_key)} (version {version}) is not served here")
-        if version in route.served(has_older=self._has_older):
+        if version in self._versions[api_key]:
             return self._made.get((api_key << 16) + version)
         if api_key != API_VERSIONS_KEY:
             raise ProtocolViolation(f"{route.name} version {version} is not served")
@@ -137,7 +148,7 @@ class Calls:
         """Make the call for which `find` returned None. Its codecs are loaded, or generated, in a thread."""
         route = self._routes[api_key]
         # Only ApiVersions comes here so, and it is answered in format 0.
-        if api_key == API_VERSIONS_KEY and version not in route.versions:
+        if api_key == API_VERSIONS_KEY and version not in self._versions[api_key]:
             version = 0
         made = await made_call(route, version)
         # Two connections may ask for the same at once; the call that is in use stays.

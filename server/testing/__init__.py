@@ -27,6 +27,8 @@
     memory_coordination.py  a coordination ensemble in memory, with faults on request
     memory_transport.py     connections of brokers with files in memory
     cuts.py                 cuts between the brokers of a cluster
+    profiles.py             releases of Kafka and hosted services to behave as
+    profile_versions.py     their versions of APIs
     errors.py               the error of wrong use
     client/                 a client in trio, over simulated connections or real ones
     simulation/             a cluster on virtual time, repeatable by its seed

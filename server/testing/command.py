@@ -43,6 +43,7 @@ examples:
   ottla test -- pytest -q                        a test suite that reads KAFKA_BOOTSTRAP_SERVERS
   ottla test --topic orders:3 -- npm test        with a topic of three partitions
   ottla test --brokers 3 -- ./gradlew test       with a cluster of three brokers
+  ottla test --profile kafka-2.8 -- npm test     with a broker that behaves as Kafka 2.8
   ottla test --control 127.0.0.1:0 -- go test    with a control port, whose URL is in OTTLA_CONTROL
 """
 
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="name=value",
         help="a setting of the brokers (may be repeated)",
+    )
+    parser.add_argument(
+        "--profile", metavar="NAME", help="behave as a release of Kafka or a hosted service, such as kafka-2.8"
     )
     add_control(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
@@ -85,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         settings = dict(_pair(each) for each in options.override)
         topics = [_topic(each) for each in options.topic]
-        with Kafka(options.brokers, settings) as kafka:
+        with Kafka(options.brokers, settings, profile=options.profile) as kafka:
             for name, partitions in topics:
                 kafka.topic(name, partitions)
             with _control(kafka, options.control, options.control_token) as url:

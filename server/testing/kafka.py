@@ -21,6 +21,7 @@ from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
 from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
+from ottla.server.testing.profiles import PROFILE
 from ottla.server.testing.records import Record, append, as_bytes, as_text, create_topic, partition_counts, read_all
 from ottla.server.testing.snapshot_files import Snapshot
 from ottla.server.testing.snapshots import fork, restore, take
@@ -82,11 +83,14 @@ class Kafka(Lab):
     """Brokers in this process, on ports of 127.0.0.1, with disks in memory.
 
     `brokers`: 1, or more for a cluster. `settings`: broker settings by Kafka's names, such as
-    {"auto.create.topics.enable": "false"}. Raises LabError or the broker's own error about a setting.
+    {"auto.create.topics.enable": "false"}. `profile`: release or service to behave as, such as "kafka-2.8" or
+    "msk-serverless"; None for Kafka 4.4 as Ottla serves it. Raises LabError or the broker's own error about a setting.
     """
 
-    def __init__(self, brokers: int = 1, settings: Mapping[str, object] | None = None) -> None:
-        self._begin(brokers, settings or {})
+    def __init__(
+        self, brokers: int = 1, settings: Mapping[str, object] | None = None, *, profile: str | None = None
+    ) -> None:
+        self._begin(brokers, {**(settings or {}), **({PROFILE: profile} if profile is not None else {})})
         self.open(self._make_world)
 
     def _begin(self, brokers: int, settings: Mapping[str, object]) -> None:

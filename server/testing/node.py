@@ -25,6 +25,7 @@ from ottla.server.testing.cuts import CutPeers, Cuts
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
 from ottla.server.testing.memory_transport import MemoryTransport
+from ottla.server.testing.profiles import PROFILE, restrictions_of
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -191,6 +192,7 @@ class Node:
             clock_ms=self._loop.clock.now_ms,
             run_in_thread=run_in_thread,
             accept=self._accept,
+            restrictions=restrictions_of(self.settings),
         )
         if self._open_session is not None:
             environment = replace(environment, open_session=self._open_session, make_peers=self._make_peers)
@@ -216,7 +218,7 @@ class Node:
 @lru_cache(maxsize=64)
 def _parsed(settings: tuple[tuple[str, str], ...]) -> BrokerConfig:
     """Parse settings. Worlds have the same ones again and again."""
-    return load_config(dict(settings))
+    return load_config({name: text for name, text in settings if name != PROFILE})
 
 
 async def _nothing() -> None:

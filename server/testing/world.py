@@ -21,6 +21,7 @@ from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.server.testing.node import Node
+from ottla.server.testing.profiles import default_settings
 from ottla.server.testing.wire_tap.wire import Wire
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -74,7 +75,9 @@ class World:
         """Number of batches without a key that a test has produced, so that partitions take turns."""
         self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
         """Tree of a cluster; None for a broker that is alone, whose tree is on its disk."""
-        self.settings = QUICK | (self._of_cluster(brokers) if self.tree else {}) | dict(settings or {})
+        given = dict(settings or {})
+        of_cluster = self._of_cluster(brokers) if self.tree else {}
+        self.settings = {**default_settings(given), **QUICK, **of_cluster, **given}
         ids = range(1, brokers + 1) if self.tree else range(1)
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}

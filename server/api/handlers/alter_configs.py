@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.replication.cluster.metadata_cache import topic_name_problem
 from ottla.server.api.handlers.describe_configs import ResourceType, forbidden
@@ -32,6 +32,9 @@ from ottla.wire.messages.alter_configs import (
 )
 from ottla.wire.settings import parse_integer
 from ottla.wire.time_slice import TimeSlice
+
+if TYPE_CHECKING:
+    from ottla.server.imitation import TopicPolicy
 
 SETTINGS_AT_ONCE = 1_000  # more changes of one resource are worked out in a thread
 
@@ -169,6 +172,8 @@ async def alter_resource(
     _check_right(context, resource_type, name)
     if resource_type == ResourceType.TOPIC:
         change = _then_check_name(name, change_topic)
+        if (policy := context.broker.environment.restrictions.topics) is not None:
+            change = _then_check_policy(policy, change)
         await settings.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
     elif resource_type == ResourceType.GROUP:
         await settings.alter_group(name, change_group, validate_only=validate_only, in_thread=in_thread)
@@ -187,6 +192,15 @@ def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if (problem := topic_name_problem(name)) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        return changed
+
+    return change
+
+
+def _then_check_policy(policy: TopicPolicy, change_topic: SettingsChange) -> SettingsChange:
+    def change(texts: Mapping[str, str]) -> Mapping[str, str]:
+        changed = change_topic(texts)
+        policy.check_change(texts, changed)
         return changed
 
     return change

@@ -26,6 +26,7 @@ from ottla.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from ottla.wire.schema import VersionRange
 
 FEATURES_VERSION, LEVEL_0_VERSION = 3, 4
 ANYBODY = (None, -1)
@@ -36,25 +37,43 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiVersionsRequest)
 def api_versions(request: ApiVersionsRequest, context: RequestContext[Broker]) -> ApiVersionsResponse:
-    versions = ApiVersionsRequest.versions
-    if context.api_version not in versions:
-        own = ApiVersion(api_key=ApiVersionsRequest.api_key, min_version=versions.first, max_version=versions.last)
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
     broker = context.broker
+    restrictions = broker.environment.restrictions
+    versions = restrictions.served(ApiVersionsRequest.api_key, ApiVersionsRequest.versions)
+    if versions is None or context.api_version not in versions:
+        # Kafka tells its range since it has version 3 (KIP-511).
+        own = (
+            []
+            if versions is None or versions.last < FEATURES_VERSION
+            else [_told(ApiVersionsRequest.api_key, versions)]
+        )
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
     if error := _refusal(request, context.api_version, broker):
         return ApiVersionsResponse(error_code=error, api_keys=[])
     if request.client_software_name:
         context.client_software = request.client_software_name, request.client_software_version
-    served = served_api_versions(
+    if restrictions.versions is not None:
+        served = [_told(key, each) for key, each in sorted(restrictions.versions.items())]
+    else:
+        served = _served(context)
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served)
+    if context.api_version >= FEATURES_VERSION and restrictions.tells_features:
+        _tell_features(response, context.api_version, broker.member.features)
+    return response
+
+
+def _served(context: RequestContext[Broker]) -> list[ApiVersion]:
+    broker = context.broker
+    return served_api_versions(
         is_in_cluster=broker.is_in_cluster,
         is_between_brokers=context.listener_name in broker.config.between_brokers,
         has_receiver=broker.receiver is not None,
         has_older=broker.config.server.older_api_versions_enable,
     )
-    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served)
-    if context.api_version >= FEATURES_VERSION:
-        _tell_features(response, context.api_version, broker.member.features)
-    return response
+
+
+def _told(api_key: int, versions: VersionRange) -> ApiVersion:
+    return ApiVersion(api_key=api_key, min_version=versions.first, max_version=versions.last)
 
 
 def _tell_features(response: ApiVersionsResponse, version: int, features: Features) -> None:
@@ -82,9 +101,7 @@ def served_api_versions(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )
     return [
-        ApiVersion(api_key=key, min_version=route.served(has_older=has_older).first, max_version=route.versions.last)
-        for key, route in sorted(routes.items())
-        if not route.unadvertised
+        _told(key, route.served(has_older=has_older)) for key, route in sorted(routes.items()) if not route.unadvertised
     ]
 
 

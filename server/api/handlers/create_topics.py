@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
+from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC, is_internal_topic
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.server.broker import Broker
 from ottla.server.cluster.administration import Administration
@@ -70,7 +70,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Br
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return await _all_failed(request, late)
     take = mutations_of(context, strict_since=CREATION_STRICT_SINCE)
-    outcomes = await _outcomes(administration, asked, request, take)
+    outcomes = await _outcomes(administration, asked, request, take, _checked(context.broker))
     results = []
     for number, topic in enumerate(asked, 1):
         results.append(_result(topic, outcomes[topic.name], context))
@@ -101,6 +101,7 @@ async def _outcomes(
     asked: Sequence[CreatableTopic],
     request: CreateTopicsRequest,
     take: Callable[[int], None],
+    check: Callable[[NewTopic], NewTopic],
 ) -> dict[str, PlanOrError]:
     outcomes: dict[str, PlanOrError] = {}
     new = []
@@ -108,7 +109,7 @@ async def _outcomes(
     for topic in asked:
         await time_slice.yield_if_over()
         try:
-            new.append(_new_topic(topic))
+            new.append(check(_new_topic(topic)))
         except KafkaError as error:
             outcomes[topic.name] = _earlier_error(administration, topic.name) or bare(error)
     try:
@@ -119,6 +120,28 @@ async def _outcomes(
         refused = bare(error)
         return {topic.name: refused for topic in asked}
     return outcomes | {topic.name: outcome for topic, outcome in zip(new, made, strict=True)}
+
+
+def _checked(broker: Broker) -> Callable[[NewTopic], NewTopic]:
+    """Return a function that holds the topics of one request to the broker's policy. It raises KafkaError."""
+    policy = broker.environment.restrictions.topics
+    if policy is None:
+        return lambda topic: topic
+    sizes = _sizes(broker)
+
+    def check(topic: NewTopic) -> NewTopic:
+        # A name that is taken gets its own error later.
+        if topic.name not in sizes:
+            topic, sizes[topic.name] = policy.check_creation(topic, sizes, broker.config.replication.num_partitions)
+        return topic
+
+    return check
+
+
+def _sizes(broker: Broker) -> dict[str, int]:
+    """Return the number of partitions of each topic that clients have made."""
+    topics = broker.cluster.topics.items()
+    return {name: len(topic.partitions) for name, topic in topics if not is_internal_topic(name)}
 
 
 def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
@@ -219,7 +242,7 @@ async def create_partitions(
     for start in range(0, len(asked), TOPICS_EXTENDED_PER_SLICE):
         async with trio.open_nursery() as nursery:
             for topic in asked[start : start + TOPICS_EXTENDED_PER_SLICE]:
-                nursery.start_soon(_extend, administration, topic, request, take, created)
+                nursery.start_soon(_extend, context.broker, topic, request, take, created)
     return CreatePartitionsResponse(results=results + [created[topic.name] for topic in asked])
 
 
@@ -228,7 +251,7 @@ async def _none_extended(names: Iterable[str], error: KafkaError) -> CreateParti
 
 
 async def _extend(
-    administration: Administration,
+    broker: Broker,
     topic: CreatePartitionsTopic,
     request: CreatePartitionsRequest,
     take: Callable[[int], None],
@@ -239,7 +262,9 @@ async def _extend(
         assignments = [each.broker_ids for each in topic.assignments]
     error: KafkaError | None = None
     try:
-        await administration.create_partitions(
+        if (policy := broker.environment.restrictions.topics) is not None:
+            policy.check_growth(topic.name, topic.count, _sizes(broker))
+        await broker.administration.create_partitions(
             topic.name,
             topic.count,
             assignments,

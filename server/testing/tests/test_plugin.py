@@ -93,6 +93,35 @@ def test_a_test_begins_with_the_snapshot_that_its_mark_names(pytester: pytest.Py
     )
 
 
+def test_profiles_come_from_the_ini_file_and_from_marks(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+        from ottla.wire.errors import KafkaError
+
+        def test_of_ini(kafka):
+            with pytest.raises(KafkaError):
+                kafka.topic("a", 33)
+
+        @pytest.mark.ottla_profile("kafka-2.8")
+        def test_of_mark(kafka):
+            kafka.topic("a", 33)
+
+        @pytest.mark.ottla_profile("kafka-99")
+        def test_unknown(kafka):
+            pass
+
+        @pytest.mark.ottla_profile()
+        def test_unnamed(kafka):
+            pass
+        """
+    )
+    pytester.makeini("[pytest]\nottla_profile = event-hubs\n")
+    result = pytester.runpytest_inprocess(*WORDS)
+    result.assert_outcomes(passed=2, errors=2)
+    result.stdout.fnmatch_lines_random(["*There is no profile 'kafka-99'*", "*takes one name, such as*"])
+
+
 @pytest.mark.parametrize(
     ("ini", "mark", "told"),
     [

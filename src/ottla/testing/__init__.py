@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ottla.server.testing.kafka import Kafka as Kafka
     from ottla.server.testing.kafka import Repeat as Repeat
     from ottla.server.testing.partitions import PartitionState as PartitionState
+    from ottla.server.testing.profiles import Profile as Profile
+    from ottla.server.testing.profiles import profile_of as profile_of
     from ottla.server.testing.records import Record as Record
     from ottla.server.testing.simulation.scenarios import Simulation as Simulation
     from ottla.server.testing.simulation.scenarios import simulate as simulate
@@ -52,6 +54,7 @@ _NAMES = {
     "LabBroker": "brokers",
     "LabError": "errors",
     "PartitionState": "partitions",
+    "Profile": "profiles",
     "Record": "records",
     "Repeat": "kafka",
     "Rule": "wire_tap.rules",
@@ -62,6 +65,7 @@ _NAMES = {
     "Why": "why",
     "Wire": "wire_tap.wire",
     "WireRequest": "wire_tap.wire_request",
+    "profile_of": "profiles",
     "simulate": "simulation.scenarios",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""
@@ -77,6 +81,7 @@ __all__ = [
     "LabBroker",
     "LabError",
     "PartitionState",
+    "Profile",
     "Record",
     "Repeat",
     "Rule",
@@ -87,6 +92,7 @@ __all__ = [
     "Why",
     "Wire",
     "WireRequest",
+    "profile_of",
     "simulate",
 ]
 

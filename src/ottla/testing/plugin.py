@@ -3,6 +3,7 @@
     @pytest.mark.ottla_settings({"auto.create.topics.enable": False})    settings of the brokers of a test, a class or a module
     ottla_settings = auto.create.topics.enable=false                     the same for all tests, in pytest's ini file
     @pytest.mark.ottla_snapshot("orders.ottla")                          begin as this file beside the test, not with nothing
+    @pytest.mark.ottla_profile("kafka-2.8")      release or service that the brokers behave as; `ottla_profile` in the ini file
 
     pytest --ottla-seed 7      the faults of `kafka.chaos()` are those of this seed
     pytest --ottla-shrink      a test that fails under `kafka.chaos()` is run again to find the fewest faults that fail it
@@ -23,7 +24,7 @@ from _pytest.runner import runtestprotocol
 if TYPE_CHECKING:
     from ottla.testing import Kafka, Snapshot
 
-SETTINGS, SNAPSHOT = "ottla_settings", "ottla_snapshot"
+SETTINGS, SNAPSHOT, PROFILE = "ottla_settings", "ottla_snapshot", "ottla_profile"
 CLUSTER_BROKERS = 3
 _SNAPSHOTS = pytest.StashKey[dict[tuple[Path, int], "Snapshot"]]()
 _KAFKAS = pytest.StashKey[list["Kafka"]]()
@@ -39,12 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ottla-shrink", action="store_true", help="find the fewest faults of kafka.chaos() that fail a failing test"
     )
     parser.addini(SETTINGS, "settings of the brokers of `kafka` and `kafka_cluster`, name=value", "linelist", [])
+    parser.addini(PROFILE, "release or service that these brokers behave as, such as kafka-2.8", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
     config.addinivalue_line("markers", f"{SETTINGS}(settings): settings of the test's brokers, by Kafka's names")
     config.addinivalue_line("markers", f"{SNAPSHOT}(path): file of a snapshot, relative to the test's, to begin with")
+    config.addinivalue_line("markers", f"{PROFILE}(name): release or service that the test's brokers behave as")
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def _world(request: pytest.FixtureRequest, brokers: int) -> Iterator[Kafka]:
     from ottla.testing import Kafka, Repeat  # here, because most sessions of pytest use no broker
 
-    item, settings, snapshot = request.node, _settings(request), _snapshot(request)
+    item, settings, snapshot = request.node, _settings(request) | _profile(request), _snapshot(request)
     with Kafka(brokers, settings) if snapshot is None else Kafka.of(snapshot, settings) as kafka:
         kafka.repeat = Repeat(request.config.getoption("--ottla-seed"), item.stash.get(_KEPT, None))
         item.stash.setdefault(_KAFKAS, []).append(kafka)
@@ -132,6 +135,20 @@ def _snapshot(request: pytest.FixtureRequest) -> Snapshot | None:
     if key not in read:
         read[key] = Snapshot.load(path)
     return read[key]
+
+
+def _profile(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the setting of the lab that names the test's profile; nothing if the test has none."""
+    from ottla.server.testing import profiles
+
+    mark = request.node.get_closest_marker(PROFILE)
+    if mark is None:
+        name = request.config.getini(PROFILE)
+    elif len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str):
+        raise pytest.UsageError(f'@pytest.mark.{PROFILE} takes one name, such as "kafka-2.8"')
+    else:
+        name = mark.args[0]
+    return {profiles.PROFILE: name} if name else {}
 
 
 def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
