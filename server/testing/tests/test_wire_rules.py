@@ -262,6 +262,16 @@ def test_rules_act_in_order_and_as_often_as_asked() -> None:
     assert tap.wire.rules.active == ()
 
 
+def test_a_request_is_decoded_once_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    tap, decoded = Ruled(), []
+    decode = HeartbeatRequest.decode
+    monkeypatch.setattr(HeartbeatRequest, "decode", lambda *given: decoded.append(given) or decode(*given))
+    rules = [tap.on("Heartbeat", group=f"group-{each}").drop() for each in range(50)]
+    asked = request(HEARTBEAT, 4)
+    assert tap.hear(asked) == asked
+    assert len(decoded) == 1 and not any(each.hits for each in rules)
+
+
 def test_rules_are_for_clients_unless_they_are_for_brokers() -> None:
     tap = Ruled()
     tap.on("Fetch").disconnect()

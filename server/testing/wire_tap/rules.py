@@ -164,9 +164,10 @@ class Rules:
 
     def acting_on(self, request: WireRequest) -> Rule | None:
         """Return the first rule that acts on a request, and count this; None if none does."""
-        for rule in self.active:
-            if rule.wanted.of_brokers == request.is_of_broker and rule.acts_on(request):
-                return rule
+        with request.decoded_once():
+            for rule in self.active:
+                if rule.wanted.of_brokers == request.is_of_broker and rule.acts_on(request):
+                    return rule
         return None
 
     def name_partitions_of_fetches(self, *, is_of_broker: bool) -> bool:

@@ -66,6 +66,7 @@ class WireRequest:
         "_answer_offset",
         "_answered_ms",
         "_began_ms",
+        "_decoded",
         "_frame",
         "_offset",
         "_topic_name",
@@ -99,6 +100,7 @@ class WireRequest:
         self._frame, self._began_ms, self._offset, self._topic_name = frame, began_ms, offset, topic_name
         self._answer: bytes | Kept | None = None
         self._answered_ms = 0.0
+        self._decoded: Any = None  # the request, while many conditions look at it
         self.answer_size = 0
         """Bytes of the answer, without the size field; 0 while there is none."""
         self._answer_offset = 0
@@ -184,6 +186,8 @@ class WireRequest:
     @property
     def request(self) -> Any:
         """Decoded request. Raises LabError if it cannot be decoded."""
+        if self._decoded is not None:
+            return self._decoded
         cls = self._messages()[0]
         version = self.format_of(cls)
         frame = self._decodable(self._frame, "request")
@@ -197,6 +201,16 @@ class WireRequest:
     def response(self) -> Any:
         """Decoded answer; None while there is none. Raises LabError if it cannot be decoded."""
         return None if self._answer is None else self.decode_answer(self._decodable(self._answer, "answer"))
+
+    @contextlib.contextmanager
+    def decoded_once(self) -> Iterator[None]:
+        """Decode the request once for all who ask within this block."""
+        with contextlib.suppress(LabError):
+            self._decoded = self.request
+        try:
+            yield
+        finally:
+            self._decoded = None
 
     def decode_answer(self, frame: bytes) -> Any:
         """Decode an answer to this request, given without its size field. Raises LabError if that is impossible."""
