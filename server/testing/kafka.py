@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.server.testing.why import Why
     from ottla.server.testing.wire_tap.rules import RuleMaker
     from ottla.server.testing.wire_tap.wire import Wire
+    from ottla.server.testing.wire_tap.wire_request import WireRequest
     from ottla.wire.schema import Message
 
 CAUSES_REPORTED = 30
@@ -101,6 +102,7 @@ class Kafka(Lab):
         self.chaoses: list[Chaos] = []
         self._registry: Registry | None = None
         self._history: LabHistory | None = None
+        self._restored_after: WireRequest | None = None
 
     def _make_world(self) -> World:
         return World(self.loop, brokers=self._brokers, settings=self._settings)
@@ -123,19 +125,20 @@ class Kafka(Lab):
     def reset(self) -> None:
         """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
         self.close()
-        self.chaoses, self._history = [], None
+        self.chaoses, self._history, self._restored_after = [], None, None
         self.open(self._make_world)
 
     @property
     def history(self) -> LabHistory:
-        """Observations of wrapped producers and consumers; `kafka.history.check()` holds them against Kafka's promises.
+        """What clients saw; `kafka.history.check()` holds it against Kafka's promises.
 
+        Producers and consumers in Python may be wrapped (`History`); of others the requests on the wire tell.
         A fresh world and a restored snapshot begin a new one.
         """
         if self._history is None:
             from ottla.server.testing.history.lab_history import LabHistory
 
-            self._history = LabHistory(self)
+            self._history = LabHistory(self, self._restored_after)
         return self._history
 
     # ------------------------------------------------------------------ snapshots
@@ -170,6 +173,7 @@ class Kafka(Lab):
         """
         self.loop.call(restore, self.world, _snapshot(snapshot), connections)
         self._history = None
+        self._restored_after = next(reversed(self.wire.requests()), None)
 
     def fork(self) -> Self:
         """Return another Kafka that begins as this one is now, on ports of its own. This one goes on as it is."""

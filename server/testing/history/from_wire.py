@@ -26,6 +26,7 @@ from ottla.wire.records import iter_batches
 Place = tuple[str, int]
 NameOf = Callable[[bytes], str | None]
 NO_TOPIC_ID = bytes(16)
+ALL = -1
 DUPLICATE_SEQUENCE_NUMBER = 46
 
 
@@ -64,7 +65,8 @@ def tell(history: Observations, exchanges: Iterable[Exchange]) -> None:
         moments.append((each.asked_at, number, False, each))
         if each.answered_at is not None and each.response is not None:
             moments.append((each.answered_at, number, True, each))
-    for at, number, is_answer, each in sorted(moments, key=lambda moment: (moment[0], moment[1], moment[2])):
+    # Of one moment the requests come first: whoever was shown what they caused was shown it later.
+    for at, number, is_answer, each in sorted(moments, key=lambda moment: (moment[0], moment[2], moment[1])):
         with history.at(at):
             (teller.answered if is_answer else teller.asked)(number, each)
 
@@ -75,6 +77,7 @@ class _Producer:
     def __init__(self, log: ProducerLog) -> None:
         self.log = log
         self.is_in_transaction = False
+        self.is_ending = False  # the end of its transaction is asked for, so that the next batch belongs to another one
         self.batches: dict[tuple[Place, int], Sequence[SendingLog]] = {}
 
 
@@ -90,6 +93,7 @@ class _Teller:
         self._committed: dict[str, set[Place]] = {}
         self._positions: dict[tuple[Any, bool, Place], int] = {}
         self._fetching: dict[tuple[Any, Place], int] = {}
+        self._ending: dict[int, tuple[_Producer, int | None]] = {}
         self._sent: dict[int, list[tuple[Place, Sequence[SendingLog]]]] = {}
         self._asked: dict[type, Callable[[int, Exchange], None]] = {
             ProduceRequest: self._produce,
@@ -131,27 +135,33 @@ class _Teller:
 
     def _batch(self, place: Place, header: Any, records: Iterable[Any], exchange: Exchange) -> Sequence[SendingLog]:
         producer = self._producer(header, exchange)
-        if header.is_transactional and not producer.is_in_transaction:
-            producer.is_in_transaction = True
-            producer.log.transaction_began()
-            if exchange.request.transactional_id:
-                self._transactional[exchange.request.transactional_id] = producer
         known = producer.batches.get((place, header.base_sequence)) if header.producer_id >= 0 else None
         if known is not None:
             return known
+        if header.is_transactional:
+            self._begin(producer, exchange.request.transactional_id)
         sendings = [producer.log.sent(*place, each.value, each.key) for each in records]
         producer.batches[place, header.base_sequence] = sendings
         return sendings
 
-    def _producer(self, header: Any, exchange: Exchange) -> _Producer:
-        is_idempotent = header.producer_id >= 0
-        key = (header.producer_id, header.producer_epoch) if is_idempotent else exchange.connection
+    def _producer(self, owner: Any, exchange: Exchange) -> _Producer:
+        """Return the producer of a batch or a request. `owner`: has its id and epoch."""
+        is_idempotent = owner.producer_id >= 0
+        key = (owner.producer_id, owner.producer_epoch) if is_idempotent else exchange.connection
         if key not in self._producers:
             whose = f"id {key[0]}, epoch {key[1]}" if is_idempotent else f"connection {exchange.connection}"
-            name = f"{exchange.client_id} ({whose})"
-            log = self._history.producer_began(name, idempotent=is_idempotent, acks=exchange.request.acks)
+            acks = getattr(exchange.request, "acks", ALL)
+            log = self._history.producer_began(f"{exchange.client_id} ({whose})", idempotent=is_idempotent, acks=acks)
             self._producers[key] = _Producer(log)
         return self._producers[key]
+
+    def _begin(self, producer: _Producer, transactional_id: str | None) -> None:
+        """Begin a transaction unless one is open."""
+        if producer.is_ending or not producer.is_in_transaction:
+            producer.is_in_transaction, producer.is_ending = True, False
+            producer.log.transaction_began()
+            if transactional_id:
+                self._transactional[transactional_id] = producer
 
     def _produced(self, number: int, exchange: Exchange) -> None:
         answers = dict(_parts(exchange, exchange.response.responses, "partition_responses", "index"))
@@ -179,18 +189,21 @@ class _Teller:
     def _end(self, number: int, exchange: Exchange) -> None:
         producer = self._of(exchange.request)
         if producer is not None and producer.is_in_transaction:
+            producer.is_ending = True
+            self._ending[number] = producer, producer.log.transaction
             producer.log.end_asked(exchange.request.committed)
 
     def _ended(self, number: int, exchange: Exchange) -> None:
-        producer = self._of(exchange.request)
-        if producer is not None and producer.is_in_transaction and not exchange.response.error_code:
-            producer.is_in_transaction = False
-            producer.log.ended(exchange.request.committed)
+        producer, transaction = self._ending.pop(number, (None, None))
+        if producer is None or transaction is None or exchange.response.error_code:
+            return
+        producer.log.ended(exchange.request.committed, transaction)
+        if producer.log.transaction is None:
+            producer.is_in_transaction = producer.is_ending = False
 
     def _add_offsets(self, number: int, exchange: Exchange) -> None:
-        producer = self._of(exchange.request)
-        if producer is None or not producer.is_in_transaction:
-            return
+        producer = self._producer(exchange.request, exchange)
+        self._begin(producer, exchange.request.transactional_id)
         for place, offset in _offsets(exchange):
             self._committed.setdefault(exchange.request.group_id, set()).add(place)
             producer.log.offset_added(exchange.request.group_id, *place, offset)

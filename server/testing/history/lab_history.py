@@ -1,10 +1,14 @@
-"""The history of a lab: what wrapped clients of a test saw, held against the logs of its brokers."""
+"""The history of a lab: what clients of a test saw, held against the logs of its brokers.
+
+Wrapped clients are known by what they gave to the test, all others by their requests and answers on the wire.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.history.from_wire import exchanges_of, tell
 from ottla.server.testing.history.history import told
 from ottla.server.testing.history.narration import FinalRead
 from ottla.server.testing.history.wrapping import History
@@ -31,6 +35,10 @@ class LabView(Protocol):
     def records(self, topic: str, partition: int | None = None, *, read_committed: bool = False) -> Sequence[Any]:
         """Return the records of a partition. Raises LabError."""
 
+    @property
+    def wire(self) -> Any:
+        """Tap of all connections."""
+
     def ask(self, request: Any) -> Any:
         """Return the response to a request."""
 
@@ -38,9 +46,10 @@ class LabView(Protocol):
 class LabHistory(History):
     """A history whose check reads the logs of the lab's brokers, too."""
 
-    def __init__(self, lab: LabView) -> None:
+    def __init__(self, lab: LabView, since: Any = None) -> None:
+        """`since`: the last request on the wire that belongs to what was before; None: there is none."""
         super().__init__()
-        self._lab = lab
+        self._lab, self._since = lab, since
 
     def broken(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> list[Proof]:
         """Return the promises that were broken, each with the events that prove it.
@@ -48,11 +57,17 @@ class LabHistory(History):
         `final`: logs as they are in the end; none: the logs of the lab's brokers. `all_producers`: every record of these
         topics was sent by a wrapped producer.
         """
-        return super().broken(final or list(self._final_reads()), all_producers=all_producers)
+        wire = History()
+        tell(wire, exchanges_of(self._lab.wire.requests(since=self._since)))
+        logs = final or list(self._final_reads(self.topics() | wire.topics()))
+        wire.compacted(*self._compacted)
+        found = super().broken(logs, all_producers=all_producers)
+        known = {each.violation[:3] for each in found}
+        return found + [each for each in wire.broken(logs) if each.violation[:3] not in known]
 
-    def _final_reads(self) -> Iterator[FinalRead]:
+    def _final_reads(self, topics: set[str]) -> Iterator[FinalRead]:
         counts = self._lab.topics()
-        for topic in sorted(self.topics() & counts.keys()):
+        for topic in sorted(topics & counts.keys()):
             if "compact" in self._policy(topic):
                 self.compacted(topic)
             for partition in range(counts[topic]):

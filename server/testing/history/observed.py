@@ -129,16 +129,23 @@ class ProducerLog:
         self._transactions += 1
         self._transaction = self._transactions
 
+    @property
+    def transaction(self) -> int | None:
+        """Number of the transaction that records belong to; None: to none."""
+        return self._transaction
+
     def end_asked(self, commit: bool) -> None:
         """Take down that the end of the transaction is asked for."""
         if self._transaction is not None:
             self._history.note(EndAsked, self.name, self._transaction, commit)
 
-    def ended(self, committed: bool) -> None:
-        """Take down that the transaction is known to have ended."""
-        if self._transaction is not None:
-            self._history.note(Ended, self.name, self._transaction, committed)
-        self._transaction = None
+    def ended(self, committed: bool, transaction: int | None = None) -> None:
+        """Take down that a transaction is known to have ended. `transaction`: its number; None for the present one."""
+        number = self._transaction if transaction is None else transaction
+        if number is not None:
+            self._history.note(Ended, self.name, number, committed)
+        if number == self._transaction:
+            self._transaction = None
 
     def fenced(self) -> None:
         """Take down that another producer has been given the transactional id."""

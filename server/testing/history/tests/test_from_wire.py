@@ -85,9 +85,12 @@ async def _work(client: Client) -> None:
         await teller.send_offsets("billing", {("orders", 0): number})
         await (teller.commit() if number % 2 else teller.abort())
     await teller.begin()
+    await teller.send_offsets("billing", {("orders", 0): 4})  # and nothing else
+    await teller.commit()
+    await teller.begin()
     await teller.send("orders", b"abandoned")
     await client.producer(transactional_id="t").begin()
-    assert await client.committed("billing", "orders") == 3
+    assert await client.committed("billing", "orders") == 4
     for committed_only in (False, True):
         await client.read_all("orders", committed_only=committed_only)
     async with client.consumer("orders", group="readers", max_wait_ms=10) as consumer:

@@ -157,6 +157,18 @@ def test_a_lab_that_loses_a_record_is_found_out(kafka: Kafka) -> None:
     assert len(kafka.history) == 0
 
 
+def test_a_record_of_any_client_is_missed_by_its_requests(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    producer = library.Producer({"bootstrap.servers": kafka.bootstrap})
+    before, history = kafka.snapshot(), kafka.history
+    producer.produce("orders", b"one", partition=0)
+    producer.flush(PATIENCE_S)
+    history.check()
+    kafka.restore(before)
+    assert {each.violation.rule for each in history.broken()} == {Rule.LOST}
+    kafka.history.check()
+
+
 def test_what_is_no_client_is_refused() -> None:
     for wrap in (History().producer, History().consumer):
         with pytest.raises(LabError, match="of kafka-python, aiokafka or confluent-kafka is wanted, not 7"):
