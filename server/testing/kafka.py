@@ -130,7 +130,7 @@ class Kafka(Lab):
 
     @property
     def history(self) -> LabHistory:
-        """What clients saw; `kafka.history.check()` holds it against Kafka's promises.
+        """Observations of clients; `kafka.history.check()` holds them against Kafka's promises.
 
         Producers and consumers in Python may be wrapped (`History`); of others the requests on the wire tell.
         A fresh world and a restored snapshot begin a new one.
