@@ -33,6 +33,7 @@
     client/                 a client in trio, over simulated connections or real ones
     simulation/             a cluster on virtual time, repeatable by its seed
     history/                what clients saw, held against Kafka's promises
+    control_wire.py         operations of the control port on the wire tap
     wire_tap/               what clients and brokers say to each other
 
 No module of the product outside may import this package; import-linter checks it.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ottla.server.testing.control_wire import add_wire_rule, clear_wire_rules, wire_requests, wire_rules
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group
 from ottla.server.testing.kafka import Kafka
@@ -303,6 +304,10 @@ OPERATIONS = (
     Operation("POST", "/transactions/fence", fence),
     Operation("GET", "/why", why),
     Operation("GET", "/why/offset", why_offset),
+    Operation("GET", "/wire/requests", wire_requests),
+    Operation("GET", "/wire/rules", wire_rules),
+    Operation("POST", "/wire/rules", add_wire_rule),
+    Operation("POST", "/wire/rules/clear", clear_wire_rules),
     Operation("POST", "/broker/kill", kill),
     Operation("POST", "/broker/stop", stop),
     Operation("POST", "/broker/start", start),

@@ -110,6 +110,28 @@ def test_brokers_are_killed_and_started(ask: Client, kafka: Kafka):
     assert {each["seed"] for each in done(ask, "POST", "/chaos/end")} == {seed} == {5}
 
 
+def test_requests_are_seen_and_answered_with_errors(ask: Client, kafka: Kafka):
+    rule = {"action": "fail", "api": "Metadata", "error": "LEADER_NOT_AVAILABLE", "topic": "nobody-asks", "times": None}
+    made = [{"on": "Metadata, topic='nobody-asks'", "action": "fail LEADER_NOT_AVAILABLE", "hits": 0, "times": None}]
+    assert ask("POST", "/wire/rules", rule) == (200, made) == ask("GET", "/wire/rules")
+    for action in ("half", "twice", "drop", "disconnect"):
+        assert ask("POST", "/wire/rules", {"action": action, "group": "nobody"})[0] == 200
+    assert ask("POST", "/wire/rules", {"action": "delay", "seconds": 5, "group": "nobody"})[0] == 200
+    assert len(kafka.wire.rules.active) == 6
+    for wrong in (
+        {"action": "fail"},
+        {"action": "delay"},
+        {"action": "dropp"},
+        {"action": "fail", "error": "NOT_LEADER"},
+    ):
+        status, told = ask("POST", "/wire/rules", wrong)
+        assert status == 400 and any(each in told["error"] for each in ("needs", "no action", "did you mean")), told
+    assert ask("POST", "/wire/rules/clear") == (200, [])
+    status, seen = ask("GET", "/wire/requests?api=Fetch&topic=nobody-asks")
+    assert (status, seen) == (200, [])
+    assert ask("GET", "/wire/requests?last=0") == (200, [])
+
+
 def test_causes_and_offsets_are_told(ask: Client) -> None:
     done(ask, "POST", "/topics", {"name": "asked", "settings": {"max.message.bytes": 100}})
     assert ask("POST", "/records", {"topic": "asked", "value": "x" * 200})[0] == 409
