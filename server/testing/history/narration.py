@@ -11,6 +11,8 @@ before the first event is told:
    consumer went past its offset.
 """
 
+import bisect
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,14 +78,25 @@ class FinalRead(NamedTuple):
 
 
 @dataclass
-class _Seen:
+class Seen:
     """Observations of consumers in one partition: values by offset, and the ranges of offsets that they went through."""
 
     records: dict[int, str] = field(default_factory=dict)
     ranges: list[tuple[int, int]] = field(default_factory=list)
 
+    def merge(self) -> None:
+        """Order the ranges, and make one of those that meet; `covers` may be asked then."""
+        merged: list[tuple[int, int]] = []
+        for first, after in sorted(self.ranges):
+            if merged and first <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], after))
+            else:
+                merged.append((first, after))
+        self.ranges = merged
+
     def covers(self, offset: int) -> bool:
-        return any(first <= offset < after for first, after in self.ranges)
+        place = bisect.bisect_right(self.ranges, (offset, math.inf)) - 1
+        return place >= 0 and offset < self.ranges[place][1]
 
 
 class Narration:
@@ -105,9 +118,9 @@ class Narration:
 
     # ------------------------------------------------------------------ what was seen
 
-    def _all_seen(self) -> dict[tuple[Place, bool], _Seen]:
+    def _all_seen(self) -> dict[tuple[Place, bool], Seen]:
         """By place, and whether the reader was a read_committed one."""
-        seen: dict[tuple[Place, bool], _Seen] = defaultdict(_Seen)
+        seen: dict[tuple[Place, bool], Seen] = defaultdict(Seen)
         readers: dict[tuple[str, Place], tuple[bool, int]] = {}
         for _, kind, fields in self._notes:
             if kind is ReadBegan:
@@ -126,6 +139,8 @@ class Narration:
             found = seen[(each.topic, each.partition), each.committed_only]
             for offset, value in each.records:
                 found.records.setdefault(offset, value)
+        for found in seen.values():
+            found.merge()
         return seen
 
     def _read_pairs(self) -> dict[Place, list[tuple[int, str]]]:
@@ -189,13 +204,13 @@ class Narration:
 
     def _next_of(self, lists: Sequence[list[int]], latest: Mapping[str, int]) -> int | None:
         """Take the first record that was sent after the latest one of its producer, or else the first; None if there is none."""
-        in_order = [
-            (each, candidates)
-            for candidates in lists
-            for each in islice(candidates, CANDIDATES_MAX)
-            if each > latest.get(self._sendings[each].producer, -1)
-        ]
-        others = [(candidates[0], candidates) for candidates in lists if candidates]
+        in_order, others = [], []
+        for candidates in filter(None, lists):
+            others.append((candidates[0], candidates))
+            for each in islice(candidates, CANDIDATES_MAX):
+                if each > latest.get(self._sendings[each].producer, -1):
+                    in_order.append((each, candidates))
+                    break
         if not others:
             return None
         chosen, candidates = min(in_order or others, key=lambda pair: pair[0])

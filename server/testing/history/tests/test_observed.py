@@ -1,5 +1,6 @@
 """Histories that clients of a test write: each promise that is broken is found, and nothing where all is well."""
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.testing.history.history import UNKNOWN_OFFSET
-from ottla.server.testing.history.narration import FinalRead
+from ottla.server.testing.history.narration import FinalRead, Seen
 from ottla.server.testing.history.observed import ConsumerLog, ProducerLog
 from ottla.server.testing.history.rules import Rule
 from ottla.server.testing.history.wrapping import History
@@ -336,6 +337,15 @@ def test_a_log_that_keeps_its_promises_is_never_blamed(
         part = log[start : data.draw(st.integers(start, len(log)))]
         reader.read("orders", 0, part, start + len(part))
     assert story.history.broken() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=8), st.integers(0, 30))
+def test_offsets_that_readers_went_through_are_known(ranges: list[tuple[int, int]], offset: int) -> None:
+    seen = Seen(ranges=[(first, first + count) for first, count in ranges])
+    expected = any(first <= offset < after for first, after in seen.ranges)
+    seen.merge()
+    assert seen.covers(offset) == expected
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(seen.ranges))
 
 
 def test_threads_write_at_a_time() -> None:
