@@ -40,6 +40,7 @@ from ottla.server.config.broker_config import BrokerConfig, load_config
 from ottla.server.config.repository import ConfigRepository
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import all_routes
+from ottla.server.environment import Environment
 from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message
@@ -218,6 +219,7 @@ class MemberBroker:
         self.session: Coordination = cluster.tree
         self.member = self
         self.partitions = MemoryPartitions()
+        self.environment = Environment()
         self.sent: list[Any] = []
         self.quotas = ClientQuotas(self.config.quotas)
         self.forwarding: Any = None  # whoever tests it sets one
