@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.groupcoord.offsets.commits import MergedTopics, Topics, split_commit
+import trio
+
+from ottla.groupcoord.offsets.commits import MergedTopics, Topics, commits_of, split_commit
 from ottla.groupcoord.offsets.table import is_longer
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE
 from ottla.replication.cluster.coordination import (
     CoordinationError,
     Create,
@@ -72,18 +75,25 @@ class TreeOffsets:
 
     async def commit(self, request: OffsetCommitRequest, denied: Collection[str]) -> OffsetCommitResponse:
         """Answer OffsetCommit v0. `denied`: topics that the client may not read."""
-        known, refused = split_commit(request, self._topics, by_id=False, denied=denied)
-        longest = self._metadata_max()
-        wishes: dict[tuple[str, int], int] = {}
-        time_slice = TimeSlice()
-        for topic in known:
-            await time_slice.yield_if_over()
-            for each in topic.partitions:
-                if not is_longer(each.committed_metadata or "", longest):
-                    wishes[topic.name, each.partition_index] = each.committed_offset
+        merged = MergedTopics[OffsetCommitResponseTopic]()
+        longest, wishes = self._metadata_max(), dict[tuple[str, int], int]()
+        accepted: list[OffsetCommitRequestTopic] = []
+        # A request may name one partition millions of times.
+        for part in commits_of(request, ELEMENTS_PER_SLICE):
+            known, refused = split_commit(part, self._topics, by_id=False, denied=denied)
+            merged.add(refused)
+            accepted += known
+            for topic in known:
+                for each in topic.partitions:
+                    if not is_longer(each.committed_metadata or "", longest):
+                        wishes[topic.name, each.partition_index] = each.committed_offset
+            await trio.lowlevel.checkpoint()
         failed = await self._write(request.group_id, wishes)
-        answers = [_committed(topic, failed, longest) for topic in known]
-        return OffsetCommitResponse(topics=MergedTopics(refused, answers).topics())
+        time_slice = TimeSlice()
+        for topic in accepted:
+            merged.add([_committed(topic, failed, longest)])
+            await time_slice.yield_if_over()
+        return OffsetCommitResponse(topics=merged.topics())
 
     async def _write(self, group_id: str, wishes: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
         """Store offsets by topic and partition; return those that were not stored."""
@@ -121,17 +131,16 @@ class TreeOffsets:
 
     async def fetch(self, request: OffsetFetchRequest, denied: Collection[str]) -> OffsetFetchResponse:
         """Answer OffsetFetch v0. `denied`: topics that the client may not describe; they come last."""
-        topics = self._topics.topics
-        wishes = {
-            (topic.name, index): None
-            for topic in request.topics or ()
-            if topic.name not in denied and topic.name in topics
-            for index in topic.partition_indexes
-            if 0 <= index < len(topics[topic.name].partitions)
-        }
+        topics, time_slice = self._topics.topics, TimeSlice()
+        wishes: dict[tuple[str, int], None] = {}
+        for topic in request.topics or ():
+            count = len(topics[topic.name].partitions) if topic.name in topics and topic.name not in denied else 0
+            for index in topic.partition_indexes:
+                await time_slice.yield_if_over()
+                if 0 <= index < count:
+                    wishes[topic.name, index] = None
         found = await self._read(request.group_id, list(wishes))
         answers: dict[str, dict[int, OffsetFetchResponsePartition]] = {}
-        time_slice = TimeSlice()
         for topic in sorted(request.topics or (), key=lambda each: each.name in denied):
             for index in topic.partition_indexes:
                 await time_slice.yield_if_over()

@@ -152,6 +152,21 @@ async def test_a_tree_out_of_reach_is_an_error_of_its_part(
     assert await store.fetch("g", 0, 1) == [(-1, UNKNOWN)] * 2
 
 
+async def test_a_partition_named_very_often_leaves_turns_to_others(
+    autojump_clock: object, tree: MemoryCoordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, checkpoint, turns = Store(tree), trio.lowlevel.checkpoint, []
+
+    async def counted() -> None:
+        turns.append(None)
+        await checkpoint()
+
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", counted)
+    codes = await store.commit("g", *[(0, offset) for offset in range(20_000)])
+    assert codes == [NONE] * 20_000 and len(turns) >= 20_000 / 500
+    assert await store.fetch("g", *[0] * 20_000) == [(19_999, NONE)]
+
+
 async def test_the_right_to_the_group_is_needed(autojump_clock: object, tree: MemoryCoordination) -> None:
     store = Store(tree)
     store.authorizer = cast(Any, SimpleNamespace(allows=lambda *arguments: False))
