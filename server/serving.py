@@ -202,6 +202,7 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
             encryption,
             broker.environment.accept,
             broker.happenings.note,
+            broker.environment.clock_ms,
         )
         broker.listeners.append(listener)
         nursery.start_soon(_run, listener, sasl)

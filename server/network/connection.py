@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.replication.system import system_clock_ms
 from ottla.server.dispatch.context import ANONYMOUS, RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.network.inbox import HandOver, Inbox, NoRoom
@@ -120,6 +121,7 @@ class Connection:
         "_turn_began",
         "_worker",
         "cancel_scope",
+        "clock_ms",
         "last_active",
     )
 
@@ -141,6 +143,7 @@ class Connection:
             complaints=self._complaints,
             socket=transport.socket,
         )
+        self.clock_ms = system_clock_ms  # a listener may have another
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._client_id = b""  # of the last request, as it was sent
         self._throttling = Throttling(listener.quotas, self._context)
@@ -302,7 +305,7 @@ class Connection:
         # All frames of one read came at the same time, so they share these times.
         self.last_active = now = time.monotonic()
         self._turn_began = now
-        self._context.now_ms = time.time_ns() // 1_000_000
+        self._context.now_ms = self.clock_ms()
 
     def _answer_frames(self) -> Waiting | None:
         """Answer complete frames; return what to await before the next one, END_OF_TURN if the time slice is over.

@@ -25,6 +25,8 @@ import trio
 from ottla.replication import system
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.reminders import Reminder
+from ottla.replication.system import system_clock_ms
+from ottla.server.dispatch.context import ANONYMOUS
 from ottla.server.network.calls import Calls
 from ottla.server.network.connection import Connection
 from ottla.server.network.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
@@ -107,8 +109,9 @@ class Listener:
         encryption: Encryption | None = None,
         accept: Callable[[socket.socket], Transport] = PlainTransport,
         note: Note = note_nothing,
+        clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
-        """`accept` makes the transport of an accepted connection without TLS."""
+        """`accept` makes the transport of an accepted connection without TLS; `clock_ms` tells when requests came."""
         config = broker.config.server
         self.name, self.security_protocol, self.sasl = name, security_protocol, sasl
         self._encryption, self.broker, self.calls = encryption, broker, calls
@@ -116,7 +119,7 @@ class Listener:
         self.quotas = broker.quotas
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
-        self._socket, self._accept = sock, accept
+        self._socket, self._accept, self._clock_ms = sock, accept, clock_ms
         self._send_buffer_bytes = send_buffer_bytes(config.socket_send_buffer_bytes)
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
@@ -202,9 +205,15 @@ class Listener:
         if self._encryption is not None:
             nursery.start_soon(self._serve_encrypted, self._encryption, sock, host)
         else:
-            connection = Connection(self._accept(sock), host, self)
-            self.connections.add(connection)
+            connection = self.connection_of(self._accept(sock), host)
             nursery.start_soon(self._serve, connection, host)
+
+    def connection_of(self, transport: Transport, host: str, principal: str = ANONYMOUS) -> Connection:
+        """Return the connection of an accepted socket; somebody has to run it."""
+        connection = Connection(transport, host, self, principal)
+        connection.clock_ms = self._clock_ms
+        self.connections.add(connection)
+        return connection
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -247,8 +256,7 @@ class Listener:
             if welcomed is None:
                 self.limits.release(host, self.name)
         if welcomed is not None:
-            connection = Connection(welcomed.transport, host, self, welcomed.principal)
-            self.connections.add(connection)
+            connection = self.connection_of(welcomed.transport, host, welcomed.principal)
             await self._serve(connection, host)
 
     async def _keep_house(self) -> None:

@@ -176,6 +176,18 @@ def rebalance(kafka: Kafka, group: str) -> Any:
     return _left(kafka.group(group), Group.rebalance)
 
 
+def freeze(kafka: Kafka, group: str) -> Any:
+    """Let the coordinator answer no request about a group, until it is thawed."""
+    kafka.group(group).freeze()
+    return {"group": group}
+
+
+def thaw(kafka: Kafka, group: str) -> Any:
+    """End the silence about a group."""
+    kafka.group(group).thaw()
+    return {"group": group}
+
+
 def commit(kafka: Kafka, group: str, topic: str, partition: int, offset: int) -> Any:
     """Commit an offset of a group without members."""
     kafka.group(group).commit({(topic, partition): offset})
@@ -238,6 +250,18 @@ def start(kafka: Kafka, broker: int) -> Any:
     return describe(kafka)
 
 
+def pause(kafka: Kafka, broker: int) -> Any:
+    """Let a broker answer nobody, until it is resumed."""
+    kafka.broker(broker).pause()
+    return describe(kafka)
+
+
+def resume(kafka: Kafka, broker: int) -> Any:
+    """End the pause of a broker."""
+    kafka.broker(broker).resume()
+    return describe(kafka)
+
+
 def isolate(kafka: Kafka, broker: int, others: list[int] | None = None) -> Any:
     """Cut a broker off from some others; without a list from all others and the tree."""
     kafka.broker(broker).isolate(others)
@@ -280,6 +304,20 @@ def end_chaos(kafka: Kafka) -> Any:
     return [each._asdict() for each in kafka.faults]
 
 
+def wire(kafka: Kafka, api: str | None = None, client_id: str | None = None, topic: str | None = None) -> Any:
+    """Return a line for each request that clients have sent, as far as it is remembered."""
+    given = {"client_id": client_id, "topic": topic}
+    wanted: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return kafka.wire.lines(api, **wanted)
+
+
+def fail(kafka: Kafka, api: str, error: str, topic: str | None = None, times: int = 1) -> Any:
+    """Answer the next requests of an api with an error, both by Kafka's names."""
+    wanted: dict[str, Any] = {} if topic is None else {"topic": topic}
+    kafka.on(api, **wanted).fail(error, times=times)
+    return {"api": api, "error": error}
+
+
 OPERATIONS = (
     Operation("GET", "/kafka", describe),
     Operation("POST", "/reset", reset),
@@ -298,6 +336,8 @@ OPERATIONS = (
     Operation("GET", "/group", group),
     Operation("POST", "/group/evict", evict),
     Operation("POST", "/group/rebalance", rebalance),
+    Operation("POST", "/group/freeze", freeze),
+    Operation("POST", "/group/thaw", thaw),
     Operation("POST", "/group/commit", commit),
     Operation("POST", "/group/delete", delete_group),
     Operation("GET", "/transactions", transactions),
@@ -311,11 +351,15 @@ OPERATIONS = (
     Operation("POST", "/broker/kill", kill),
     Operation("POST", "/broker/stop", stop),
     Operation("POST", "/broker/start", start),
+    Operation("POST", "/broker/pause", pause),
+    Operation("POST", "/broker/resume", resume),
     Operation("POST", "/broker/isolate", isolate),
     Operation("POST", "/broker/heal", heal),
     Operation("POST", "/broker/fill-disk", fill_disk),
     Operation("POST", "/broker/free-disk", free_disk),
     Operation("POST", "/broker/corrupt", corrupt),
+    Operation("GET", "/wire", wire),
+    Operation("POST", "/wire/fail", fail),
     Operation("POST", "/chaos/begin", begin_chaos),
     Operation("POST", "/chaos/end", end_chaos),
 )

@@ -68,6 +68,5 @@ def take_up(broker: Broker, given_up: Iterable[GivenUp]) -> None:
         if listener is None or nursery is None or not listener.limits.admit(host, name):
             sock.close()
             continue
-        connection = Connection(listener._accept(sock), host, listener)
-        listener.connections.add(connection)
+        connection = listener.connection_of(listener._accept(sock), host)
         nursery.start_soon(listener._serve, connection, host)

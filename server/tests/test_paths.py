@@ -34,7 +34,7 @@ from ottla.wire.record_walk import IS_NATIVE
 from ottla.wire.records import Record
 from ottla.wire.schema import Message
 
-RECORD_FILES_MAX, COMMIT_FILES_MAX = 11, 24
+RECORD_FILES_MAX, COMMIT_FILES_MAX = 12, 24
 """Whoever adds a file to a path raises its number, and says in the commit why the path needs it."""
 
 SOURCES = Path(__file__).resolve().parents[2]

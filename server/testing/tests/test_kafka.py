@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.server.config.broker_config import ConfigError
 from ottla.server.testing.errors import LabError
@@ -66,6 +67,15 @@ def test_advancing_the_clock_fires_what_is_due(kafka: Kafka):
     kafka.produce("old", "second")
     kafka.clock.advance(minutes=10)
     assert b"first" not in values(kafka, "old")
+
+
+def test_records_of_clients_get_the_time_of_the_lab(kafka: Kafka):
+    kafka.topic("stamped", settings={"message.timestamp.type": "LogAppendTime"})
+    kafka.clock.advance(hours=2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("stamped", b"x")
+    assert producer.flush(30) == 0
+    assert abs(kafka.records("stamped")[0].timestamp - kafka.clock.now_ms) < 60_000
 
 
 def test_a_frozen_clock_stands_still_until_it_is_advanced(kafka: Kafka):
