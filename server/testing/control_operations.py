@@ -304,20 +304,6 @@ def end_chaos(kafka: Kafka) -> Any:
     return [each._asdict() for each in kafka.faults]
 
 
-def wire(kafka: Kafka, api: str | None = None, client_id: str | None = None, topic: str | None = None) -> Any:
-    """Return a line for each request that clients have sent, as far as it is remembered."""
-    given = {"client_id": client_id, "topic": topic}
-    wanted: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return kafka.wire.lines(api, **wanted)
-
-
-def fail(kafka: Kafka, api: str, error: str, topic: str | None = None, times: int = 1) -> Any:
-    """Answer the next requests of an api with an error, both by Kafka's names."""
-    wanted: dict[str, Any] = {} if topic is None else {"topic": topic}
-    kafka.on(api, **wanted).fail(error, times=times)
-    return {"api": api, "error": error}
-
-
 OPERATIONS = (
     Operation("GET", "/kafka", describe),
     Operation("POST", "/reset", reset),
@@ -358,8 +344,6 @@ OPERATIONS = (
     Operation("POST", "/broker/fill-disk", fill_disk),
     Operation("POST", "/broker/free-disk", free_disk),
     Operation("POST", "/broker/corrupt", corrupt),
-    Operation("GET", "/wire", wire),
-    Operation("POST", "/wire/fail", fail),
     Operation("POST", "/chaos/begin", begin_chaos),
     Operation("POST", "/chaos/end", end_chaos),
 )
