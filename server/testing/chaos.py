@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import trio
 
+from ottla.server.serving import StartupError
 from ottla.server.testing.errors import LabError
 from ottla.wire.errors import KafkaError
 
@@ -123,16 +124,26 @@ class Chaos:
         begin, end, text = _FAULTS[fault.kind]
         told = text.format(broker=broker, other=other, seconds=fault.duration_s)
         try:
-            await begin(world, broker, other)
-        except (LabError, KafkaError) as problem:
-            told += f": not possible: {problem}"
-        self.happened.append(Happened(self.seed, fault.number, at_s, told))
-        try:
+            try:
+                # A cancelled stop would go on, and nobody would start the broker.
+                with trio.CancelScope(shield=True):
+                    if world.node(broker).is_reserved:
+                        raise LabError("a snapshot is being put back")
+                    await begin(world, broker, other)
+            except (LabError, KafkaError) as problem:
+                told += f": not possible: {problem}"
+            self._tell(fault, at_s, told)
             await trio.sleep(fault.duration_s)
         finally:
             # Whoever ends the faults finds all brokers well.
             with trio.CancelScope(shield=True):
-                await end(world, broker, other)
+                try:
+                    await end(world, broker, other)
+                except (LabError, KafkaError, StartupError) as problem:  # as of a broker whose disk a test has filled
+                    self._tell(fault, at_s, f"broker {broker} could not be mended: {problem}")
+
+    def _tell(self, fault: Fault, at_s: float, text: str) -> None:
+        self.happened.append(Happened(self.seed, fault.number, at_s, text))
 
 
 async def _kill(world: World, broker: int, other: int) -> None:
@@ -144,8 +155,10 @@ async def _stop(world: World, broker: int, other: int) -> None:
 
 
 async def _start(world: World, broker: int, other: int) -> None:
-    if not world.node(broker).is_running:
-        await world.node(broker).start()
+    node = world.node(broker)
+    # A test may have started it meanwhile, and a restore is about to.
+    if not node.is_alive and not node.is_reserved:
+        await node.start()
 
 
 async def _disconnect(world: World, broker: int, other: int) -> None:
@@ -159,11 +172,12 @@ async def _fill(world: World, broker: int, other: int) -> None:
 
 
 async def _free(world: World, broker: int, other: int) -> None:
-    world.node(broker).storage.space_left = None
+    node = world.node(broker)
+    node.storage.space_left = None
     # A disk that was full in the wrong moment has taken the log directory offline.
-    if not world.node(broker).is_running or not world.node(broker).is_well:
-        await world.node(broker).stop()
-        await world.node(broker).start()
+    if not node.is_well and not node.is_reserved:
+        await node.stop()
+        await _start(world, broker, other)
 
 
 async def _isolate(world: World, broker: int, other: int) -> None:

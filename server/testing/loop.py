@@ -121,7 +121,10 @@ class LabLoop:
         atexit.register(self.close)
 
     def _run(self, ready: threading.Event) -> None:
-        trio.run(partial(self._live, ready), clock=self.clock)
+        try:
+            trio.run(partial(self._live, ready), clock=self.clock)
+        finally:
+            self._is_closed = True  # also by a bug: the next Kafka gets a thread that works
 
     async def _live(self, ready: threading.Event) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -78,6 +78,8 @@ class Node:
         self._life: trio.CancelScope | None = None
         self._ended = trio.Event()
         self._ended.set()
+        self.is_reserved = False
+        """True while a snapshot is put back, which starts the broker itself."""
 
     @property
     def address(self) -> str:
@@ -87,6 +89,11 @@ class Node:
     @property
     def is_running(self) -> bool:
         return self.broker is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the broker runs, is being started or is being stopped."""
+        return not self._ended.is_set()
 
     @property
     def is_well(self) -> bool:
@@ -114,10 +121,15 @@ class Node:
                 if conversation is not None and conversation.holds_request:
                     connection.cancel_scope.cancel()
 
-    async def start(self) -> None:
-        """Start the broker; return when it serves clients. Raises the broker's StartupError."""
+    async def start(self, *, reserved: bool = False) -> None:
+        """Start the broker; return when it serves clients. Raises LabError, and the broker's StartupError.
+
+        `reserved`: whether this is the start for which `restore` has reserved the broker.
+        """
         if self.broker is not None:
             raise LabError(f"Broker {self.node_id} runs already.")
+        if self.is_alive or (self.is_reserved and not reserved):
+            raise LabError(f"Broker {self.node_id} is being started already; wait until it runs.")
         self._stop, self._ended, self.failure = Stop(), trio.Event(), None
         ready = trio.Event()
         self._loop.nursery.start_soon(self._live, ready)
@@ -139,7 +151,11 @@ class Node:
         await self._end_at_once()
 
     async def restore(self, disk: StorageSnapshot) -> None:
-        """End the broker as `kill` does, and put back a disk; `start` then serves it on the same port."""
+        """End the broker as `kill` does, and put back a disk; `start` then serves it on the same port.
+
+        The broker is reserved from now on; whoever calls this ends that.
+        """
+        self.is_reserved = True
         await self._end_at_once()
         self.storage = MemoryStorage.from_snapshot(disk, self._loop.clock.now_ms)
 
@@ -177,6 +193,7 @@ class Node:
             self.failure = failure
         finally:
             self.broker = None
+            self.storage.kill()
             if self._peers is not None:
                 with trio.CancelScope(shield=True):
                     await self._peers.aclose()

@@ -111,6 +111,14 @@ async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
 
 
 async def _put_back(world: World, snapshot: Snapshot) -> None:
+    try:
+        await _put_back_reserved(world, snapshot)
+    finally:
+        for node in world.nodes.values():
+            node.is_reserved = False
+
+
+async def _put_back_reserved(world: World, snapshot: Snapshot) -> None:
     async with trio.open_nursery() as nursery:
         for node_id, node in world.nodes.items():
             nursery.start_soon(node.restore, snapshot.nodes[node_id].storage)
@@ -123,7 +131,8 @@ async def _put_back(world: World, snapshot: Snapshot) -> None:
     behind_ms = snapshot.taken_ms - world.loop.clock.now_ms()
     if behind_ms > 0:
         world.loop.clock.jump(behind_ms / 1000)
-    await world.start(node for node_id, node in world.nodes.items() if snapshot.nodes[node_id].is_running)
+    running = [node for node_id, node in world.nodes.items() if snapshot.nodes[node_id].is_running]
+    await world.start(running, reserved=True)
     # As when a test is interrupted in its restore and closes its Kafka: what was just started would be left behind.
     if world not in world.loop.worlds:
         await world.close()

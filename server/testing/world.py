@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -138,12 +139,15 @@ class World:
         if self.tree is not None:
             self.loop.nursery.start_soon(self._keep_tree)
 
-    async def start(self, nodes: Iterable[Node]) -> None:
-        """Start brokers; return when all of them serve clients. If one cannot, close this world and raise its error."""
+    async def start(self, nodes: Iterable[Node], *, reserved: bool = False) -> None:
+        """Start brokers; return when all of them serve clients. If one cannot, close this world and raise its error.
+
+        `reserved`: whether they are reserved for this start.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 for node in nodes:
-                    nursery.start_soon(node.start)
+                    nursery.start_soon(partial(node.start, reserved=reserved))
         except* Exception as problems:  # noqa: BLE001 - raised again
             await self.close()
             raise problems.exceptions[0] from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,36 @@ def test_only_some_faults_of_a_seed_are_made():
         kafka.repeat = Repeat(7, {2, 3})
         assert {each.number: each.text for each in made_by(kafka, None).happened} == {n: whole[n] for n in (2, 3)}
         assert kafka.faults[-1].seed == 7 and "chaos(seed=7): 2 faults" in kafka.report()
+
+
+def test_a_broker_that_cannot_start_again_is_told_and_the_lab_lives_on():
+    with Kafka() as kafka:
+        kafka.broker(0).fill_disk()
+        assert any("could not be mended: " in each.text for each in made_by(kafka, 7, faults=["kill"]).happened)
+        kafka.broker(0).free_disk()
+        kafka.broker(0).start()
+        assert kafka.produce(kafka.topic("orders"), "x")[0].offset == 0
+
+
+def test_faults_that_end_in_the_middle_of_a_stop_leave_no_broker_down():
+    with Kafka() as kafka:
+        kafka.topic("orders")
+        for seed in range(8):
+            with kafka.chaos(seed, ["stop"]) as chaos:
+                node = kafka.world.node(0)
+                while node.is_running and node._stop is not None and not node._stop.requested.is_set():
+                    time.sleep(0.001)
+            assert chaos.happened and kafka.broker(0).is_running
+
+
+def test_a_snapshot_is_put_back_while_faults_are_made():
+    with Kafka() as kafka:
+        kafka.topic("orders")
+        snapshot = kafka.snapshot()
+        with kafka.chaos(1, ["kill", "stop", "fill_disk"]):
+            for _ in range(30):
+                kafka.restore(snapshot)
+        assert kafka.broker(0).is_running and kafka.topics() == {"orders": 1}
 
 
 def test_wrong_faults_are_answered_by_a_sentence():

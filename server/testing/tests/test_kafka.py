@@ -6,6 +6,8 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Producer
@@ -165,6 +167,31 @@ def test_nothing_is_left_of_a_closed_lab():
     assert (threading.active_count(), open_sockets()) == (threads, sockets)
     with pytest.raises(LabError, match="closed"):
         loop.call_sync(len, "")
+
+
+def test_a_lab_whose_thread_has_failed_is_of_no_more_use(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    async def fail() -> None:
+        raise RuntimeError
+
+    loop = LabLoop()
+    with suppress(LabError):  # it may have ended before it answers
+        loop.call_sync(lambda: loop.nursery.start_soon(fail))
+    assert loop._thread is not None
+    loop._thread.join(10)
+    assert not loop.is_usable
+    with pytest.raises(LabError, match="closed"):
+        loop.call_sync(len, "")
+
+
+def test_a_broker_is_started_once_by_many_at_once(kafka: Kafka):
+    kafka.broker(0).kill()
+    with ThreadPoolExecutor(4) as threads:
+        started = [threads.submit(kafka.broker(0).start) for _ in range(4)]
+    problems = [str(each.exception()) for each in started if each.exception()]
+    assert len(problems) == 3 and all("Broker 0 " in each and " already" in each for each in problems), problems
+    assert kafka.broker(0).is_running
 
 
 def test_a_forked_child_cannot_use_its_parents_brokers_and_makes_its_own(kafka: Kafka):

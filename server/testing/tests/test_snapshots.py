@@ -472,11 +472,11 @@ def test_a_kafka_that_is_closed_during_a_restore_leaves_nothing_running(monkeypa
     go_on = threading.Event()
     start = world.start
 
-    async def delayed(nodes: Iterable[Node]) -> None:
+    async def delayed(nodes: Iterable[Node], *, reserved: bool) -> None:
         starting.set()
         while not go_on.is_set():
             await trio.lowlevel.checkpoint()
-        await start(nodes)
+        await start(nodes, reserved=reserved)
 
     monkeypatch.setattr(world, "start", delayed)
     problems: list[BaseException] = []
