@@ -5,7 +5,8 @@ offsets of the later versions: /consumers/GROUP/offsets/TOPIC/PARTITION is the o
 judged by its length and dropped. A partition without an offset gets UNKNOWN_TOPIC_OR_PARTITION. A group's name that cannot
 be part of a path, and a failure of the tree, give UNKNOWN_SERVER_ERROR.
 
-Nothing removes such offsets, so a broker adds at most OFFSETS_MAX of them between its start and its stop.
+Nothing removes such offsets, so a broker adds at most OFFSETS_MAX of them between its start and its stop. The nodes above
+them count as well: a group's name with many slashes has hundreds.
 """
 
 from __future__ import annotations
@@ -112,10 +113,13 @@ class TreeOffsets:
         for _ in range(TRIES):
             found = await self._coordination.get_all(list(by_path))
             missing = [path for path, node in zip(by_path, found, strict=True) if node is None]
-            if len(missing) > self._room:
-                raise CoordinationError(missing[0])
             if missing:
-                await make_missing(self._coordination, _parents(group_id, {topic for topic, _ in offsets}))
+                above = _parents(group_id, {topic for topic, _ in offsets})
+                new = [node for node in await self._coordination.get_all(above) if node is None]
+                if len(missing) + len(new) > self._room:
+                    raise CoordinationError(missing[0])
+                self._room -= len(new)
+                await make_missing(self._coordination, above)
             operations: list[Operation] = [
                 Create(path, data) if node is None else SetData(path, data)
                 for (path, data), node in zip(by_path.items(), found, strict=True)

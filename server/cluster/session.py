@@ -27,6 +27,7 @@ from ottla.replication.cluster.coordination import (
     OnSessionChange,
     Operation,
     SessionExpired,
+    multis,
 )
 from ottla.replication.random_ids import random_uuid
 from ottla.wire.uuids import uuid_text
@@ -186,7 +187,8 @@ async def make_missing(
             Create(path, contents.get(path, b"")) for path, node in zip(wanted, found, strict=True) if node is None
         ]
         try:
-            await coordination.multi(missing)
+            for part in multis(missing):
+                await coordination.multi(part)
             return
         except NodeExists:
             continue  # another broker starts at the same time; look again

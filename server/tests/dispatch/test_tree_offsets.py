@@ -96,12 +96,20 @@ async def test_metadata_counts_as_java_does(autojump_clock: object, tree: Memory
 
 
 async def test_new_offsets_are_limited_and_known_ones_go_on(autojump_clock: object, tree: MemoryCoordination) -> None:
-    store = Store(tree, offsets_max=2)
+    store = Store(tree, offsets_max=2 + len(["g", "g/offsets", "g/offsets/topic"]))
     assert await store.commit("g", (0, 5), (1, 5)) == [NONE] * 2
     assert await store.commit("g", (2, 5)) == [UNKNOWN]
     assert await store.commit("other", (0, 5)) == [UNKNOWN]
     assert await store.commit("g", (0, 9), (1, 9)) == [NONE] * 2
     assert await tree.children("/consumers") == ["g"]
+
+
+async def test_nodes_above_offsets_are_limited_with_them(autojump_clock: object, tree: MemoryCoordination) -> None:
+    store = Store(tree, offsets_max=100)
+    assert await store.commit("a" + "/a" * 499, (0, 5)) == [UNKNOWN]
+    assert await tree.children("/consumers") == []
+    assert await store.commit("b" + "/b" * 49, (0, 5)) == [NONE]
+    assert await store.commit("c" + "/c" * 49, (0, 5)) == [UNKNOWN]
 
 
 @pytest.mark.parametrize("group", ["", "/", "a//b", ".", "a/..", "a\0", "x" * 1_001])
