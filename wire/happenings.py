@@ -86,7 +86,7 @@ class Happening:
 
     def is_about(self, wanted: Mapping[str, Fact]) -> bool:
         """Return True if all `wanted` facts are known of this happening with these values."""
-        return all(self.facts.get(name) == value for name, value in wanted.items())
+        return all(self.facts.get(name) == _short(value, NAME_LENGTH_MAX) for name, value in wanted.items())
 
     def __repr__(self) -> str:
         return f"<{self.kind} at {self.first_ms}: {self.cause}>"
@@ -110,7 +110,7 @@ class Happenings:
         known = {name: _short(value, NAME_LENGTH_MAX) for name, value in facts.items()}
         self._count += 1
         happening = Happening(
-            kind, cut(cause, TEXT_LENGTH_MAX), known, self._clock_ms(), number=self._count, source=source
+            kind, cut(cause, TEXT_LENGTH_MAX), known, self._clock_ms(), number=self._count, source=cut(source)
         )
         kept.add(happening)
 

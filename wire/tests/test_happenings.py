@@ -82,8 +82,10 @@ def test_what_is_forgotten_is_no_repetition_later() -> None:
 
 def test_texts_and_names_are_cut() -> None:
     noted = Noted()
-    noted.happenings.note("kind", "x" * 10_000, group="g" * 10_000, partition=3)
+    noted.happenings.note("kind", "x" * 10_000, source="g" * 10_000, group="g" * 10_000, partition=3)
     (found,) = noted.happenings
+    assert len(found.source) == NAME_LENGTH_MAX
+    assert found.is_about({"group": "g" * 10_000}) and not found.is_about({"group": "h" * 10_000})
     assert len(found.cause) == TEXT_LENGTH_MAX and found.cause.endswith("...")
     assert found.facts == {"group": "g" * (NAME_LENGTH_MAX - 3) + "...", "partition": 3}
     assert cut("short") == "short"
