@@ -22,6 +22,10 @@ from ottla.server.testing.errors import LabError
 STEP_MIN_SHARE = 1 / 2000
 """Smallest step as a share of the advance: many short timers do not make a long advance slow."""
 
+ADVANCE_MAX_S = 36_525 * 86_400
+FACTOR_MAX = 1e6
+"""Beyond these a double has no room for the fractions of a second that timers need, and the lab would hang for good."""
+
 LOOKS_MAX, LOOK_AGAIN_S = 10_000, 0.0005  # at threads that are still at work
 _pausing = trio.CapacityLimiter(1000)
 
@@ -60,6 +64,10 @@ class LabClock(trio.abc.Clock):
         """Let time pass `factor` times as fast as real time; 0 freezes it."""
         if not 0 <= factor < math.inf:
             raise LabError(f"Time cannot run {factor} times as fast; give 0 or a positive number.")
+        if factor > FACTOR_MAX:
+            raise LabError(
+                f"Time cannot run {factor} times as fast, but {FACTOR_MAX:.0f} times; clock.advance() jumps."
+            )
         self._base, self._real_base = self.current_time(), time.perf_counter()
         self.factor = factor
 
@@ -79,6 +87,8 @@ class LabClock(trio.abc.Clock):
         """
         if not 0 <= seconds < math.inf:
             raise LabError(f"Time cannot be advanced by {seconds} seconds; it only goes forward, so give 0 or more.")
+        if seconds > ADVANCE_MAX_S:
+            raise LabError(f"Time cannot be advanced by {seconds} seconds at once; 100 years is the most.")
         end = self.current_time() + seconds
         await _settle()
         while (now := self.current_time()) < end:

@@ -35,6 +35,7 @@ from ottla.server.testing.kafka import Kafka
 from ottla.wire.errors import KafkaError
 
 BODY_BYTES_MAX = 16 << 20
+LONG_LIMIT = 2**63
 SCHEMAS: Final[Mapping[Any, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer"},
@@ -193,13 +194,22 @@ def _converted(name: str, value: Any, annotation: Any, *, are_texts: bool) -> An
 def _fits(value: Any, wanted: Any) -> bool:
     inner = typing.get_args(wanted)
     kind = typing.get_origin(wanted) or wanted
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if isinstance(value, int) and kind in (int, float):
+        return not isinstance(value, bool) and abs(value) < LONG_LIMIT  # no field of Kafka's holds more
+    if not isinstance(value, kind):
         return False
+    if kind is str:
+        return _is_unicode(value)
     if kind is list:
         return all(_fits(each, inner[0]) for each in value)
-    return kind is not dict or inner[1] is Any or all(_fits(each, inner[1]) for each in value.values())
+    if kind is not dict:
+        return True
+    return all(_is_unicode(name) and (inner[1] is Any or _fits(each, inner[1])) for name, each in value.items())
+
+
+def _is_unicode(text: str) -> bool:
+    """Return False for a text with half a surrogate pair, which JSON can say and UTF-8 cannot."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _told(wanted: Any) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from ottla.server.testing.brokers import LabBroker
 from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
+from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
@@ -223,6 +224,8 @@ class Kafka(Lab):
         """
         named = tuple(headers.items() if isinstance(headers, Mapping) else headers)
         now = self.clock.now_ms if timestamp is None else timestamp
+        if abs(now) >= 2**63:
+            raise LabError(f"{now} is no timestamp: it is in ms since 1970, and a record has 64 bits for it.")
         made = [Record(topic, -1, -1, now, as_bytes(key), as_bytes(value), named) for value in values]
         return self.call(append, self.world, topic, made, partition, acks)
 
