@@ -1,6 +1,8 @@
 """aiokafka's tests start one container of Kafka and a KDC with the docker package; these fixtures are put in place of theirs."""
 
+import contextlib
 import os
+import socket
 import subprocess
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,6 +13,13 @@ import pytest
 from ottla.testing import Kafka
 
 CERTIFICATES = Path("tests/ssl_cert")
+
+
+def unused_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; their tests ask for that of TLS by number."""
+    with contextlib.ExitStack() as taken:
+        sockets = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 @pytest.fixture(scope="session")
@@ -29,12 +38,19 @@ def ssl_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def kafka_server(ssl_folder: Path) -> Any:
-    with Kafka(settings={"num.partitions": "2"}) as kafka:
-        host, _, port = kafka.bootstrap.rpartition(":")
+    port, ssl_port = unused_ports(2)
+    settings = {
+        "num.partitions": "2",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{ssl_port}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": (ssl_folder / "server.crt").read_text(),
+        "ssl.keystore.key": (ssl_folder / "server.key").read_text(),
+    }
+    with Kafka(settings=settings) as kafka:
         yield SimpleNamespace(
-            host=host,
-            port=int(port),
-            ssl_port=0,
+            host="127.0.0.1",
+            port=port,
+            ssl_port=ssl_port,
             sasl_plain_port=0,
             sasl_ssl_port=0,
             container=None,
