@@ -114,8 +114,8 @@ class Contents:
         tail = self._tail
         if not tail:
             return FrozenContents(self._base, self._base_length)
-        self._promised = len(tail)
-        return FrozenContents((*self._base, _Piece(tail, len(tail))), self._base_length + len(tail))
+        self._promised = length = len(tail)  # asked once, because threads append meanwhile
+        return FrozenContents((*self._base, _Piece(tail, length)), self._base_length + length)
 
     def append(self, buffer: Buffer) -> None:
         """Add bytes at the end."""

@@ -233,3 +233,20 @@ def test_contents_cut_below_a_promise_leave_it_alone() -> None:
     contents.truncate(20)  # longer than it is
     assert (bytes(kept), bytes(shorter), bytes(contents)) == (b"0123456789", b"0123", b"0123abc")
     assert contents.read(2, 4) == b"23ab" and bytes(contents.first_view(2, 4)) == b"23"
+
+
+class GrowingTail(bytearray):
+    """A buffer to which another thread appends whenever somebody has asked for its length."""
+
+    def __len__(self) -> int:
+        length = super().__len__()
+        self.extend(b"z")
+        return length
+
+
+def test_a_copy_is_of_one_moment_while_a_thread_appends():
+    contents = Contents()
+    contents._tail = GrowingTail(b"abc")
+    frozen = contents.freeze()
+    ((_, length),) = frozen.pieces
+    assert frozen.length == length == contents._promised
