@@ -22,8 +22,8 @@ CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 GO_CLIENTS := $(patsubst %,$(CACHE)/%/.ready,kgo go_admin)
 # Other people's software: each Python package has an environment of its own, because their requirements exclude each other.
 ECOSYSTEM := compat_tests/ecosystem
-ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,\
-    $(wildcard $(ECOSYSTEM)/*/requirements.txt $(ECOSYSTEM)/suites/*/requirements.txt))
+ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/*/requirements.txt))
+ENVIRONMENTS_OF_SUITES := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/suites/*/requirements.txt))
 # Test suites of other packages, of those whose source distributions have them.
 SUITES_OF_OTHERS := $(patsubst %,$(CACHE)/strangers/%/.ready,faust kombu taskiq)
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
@@ -36,7 +36,7 @@ CARGO = $(shell PATH="$$PATH:$$HOME/.cargo/bin" command -v cargo)
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs ecosystem check format lint docs pipeline bench golden golden-hunt chaos siege simulate pictures dist release setup packages clean
+.PHONY: help start test proofs ecosystem strangers check format lint docs pipeline bench golden golden-hunt chaos siege simulate pictures dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -57,10 +57,16 @@ proofs: setup  ## the tests that take longest; each has a shorter twin in `make 
 # A package or a jar that cannot be had does not stop the others: its tests are skipped, and say so.
 ecosystem: setup  ## stream processors, task queues, connectors and log shippers of others, against Ottla (ARGS="-k faust")
 	@sh compat_tests/setup/debian_packages.sh ecosystem
-	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(SUITES_OF_OTHERS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) \
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS) $(if $(shell command -v mvn),$(ECOSYSTEM_JARS)) $(if $(GO),$(GO_SQUARES)) \
 	    $(if $(CARGO),$(RUST_SQUARES)) || \
 	    echo "make: some software could not be set up; its tests will be missing" >&2
-	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) compat_tests/migration $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
+	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) --ignore $(ECOSYSTEM)/test_suites_of_others.py compat_tests/migration \
+	    $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
+
+strangers: setup  ## the test suites of other packages, unchanged, with ottla.testing: some 20 minutes (ARGS="-k kombu")
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS_OF_SUITES) $(SUITES_OF_OTHERS) || \
+	    echo "make: some suites could not be set up; their tests will be missing" >&2
+	$(BIN)/python -m pytest -m "ecosystem or not long" -rs -s $(ECOSYSTEM)/test_suites_of_others.py $(ARGS)
 
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
@@ -159,7 +165,7 @@ $(DIST_TOOLS): pyproject.toml
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install 'setuptools>=80' 'wheel>=0.45'
 	@touch $@
 
-$(ENVIRONMENTS): $(CACHE)/ecosystem/%/.ready: $(ECOSYSTEM)/%/requirements.txt
+$(ENVIRONMENTS) $(ENVIRONMENTS_OF_SUITES): $(CACHE)/ecosystem/%/.ready: $(ECOSYSTEM)/%/requirements.txt
 	@echo "making an environment for $*"
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<

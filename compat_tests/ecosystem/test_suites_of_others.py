@@ -24,7 +24,7 @@ SUITES = Path(__file__).parent / "suites"
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = REPOSITORY / ".cache" / "strangers"
 KAFKA_PYTHON = "kafka_python"
-"""The suite that `make setup` brings, for the client in this environment; the others are of `make ecosystem`."""
+"""The suite that `make setup` brings, for the client in this environment; the others are of `make strangers`."""
 # Clients look up no IPv4 address where a machine has none but loopback.
 OWN_NETWORK = 'ip link set lo up && ip link add d0 type bridge && ip address add 10.78.0.1/24 dev d0 && ip link set d0 up && exec "$@"'
 LIMIT_S = 1500
@@ -52,7 +52,7 @@ def source_of(name: str) -> Path:
     suite = described(name)
     folder = SOURCES / name if name != KAFKA_PYTHON else SOURCES.with_name("suites") / name
     if not all((folder / each).exists() for each in suite["keep"]):
-        how = "`make ecosystem` brings it" if suite["source"] == "sdist" else f"put a checkout of it into {folder}"
+        how = "`make strangers` brings it" if suite["source"] == "sdist" else f"put a checkout of it into {folder}"
         pytest.skip(f"the tests of {suite['package']} {suite['version']} are not on this machine ({how})")
     return folder
 
