@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import trio
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.loop import LabLoop
     from ottla.wire.happenings import Happenings
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 DIRECTORY = "/data"
@@ -74,6 +76,7 @@ class Node:
         self.storage.make_directory(DIRECTORY)
         self._peers: CutPeers | None = None
         self._accepted: WeakSet[socket.socket] = WeakSet()
+        self._askers: set[trio.CancelScope] = set()
         self._stop: Stop | None = None
         self._life: trio.CancelScope | None = None
         self._ended = trio.Event()
@@ -105,6 +108,25 @@ class Node:
         if self.broker is None:
             raise LabError(f"Broker {self.node_id} is down; start() it first.")
         return self.broker
+
+    async def while_it_runs(self, serve: Callable[[], Awaitable[T]]) -> T:
+        """Let the broker serve something, and return the result. Raises LabError if the broker ends meanwhile."""
+        # What a broker has put off it never does once it has ended, so that a test would wait for ever.
+        with trio.CancelScope() as asker:
+            self._askers.add(asker)
+            try:
+                return await serve()
+            except RuntimeError:  # trio's, of a broker whose nursery takes no more tasks
+                if not self._is_ending:
+                    raise
+            finally:
+                self._askers.discard(asker)
+        raise LabError(f"Broker {self.node_id} ended while it served this; ask again when it runs.")
+
+    @property
+    def _is_ending(self) -> bool:
+        is_killed = self._life is not None and self._life.cancel_called
+        return is_killed or (self._stop is not None and self._stop.requested.is_set())
 
     def close_sockets(self) -> None:
         """Close listeners and connections in a forked child, where nobody serves them."""
@@ -194,6 +216,8 @@ class Node:
         finally:
             self.broker = None
             self.storage.kill()
+            for asker in self._askers:
+                asker.cancel()
             if self._peers is not None:
                 with trio.CancelScope(shield=True):
                     await self._peers.aclose()

@@ -263,10 +263,12 @@ class World:
     async def ask(self, request: Message, node: Node | None = None, *, version: int | None = None) -> Any:
         """Serve `request` in a broker and return its response. `version`: None for the latest. Raises KafkaError.
 
-        `node`: None for any that runs. Requests that only the controller serves go to the controller.
+        `node`: None for any that runs. Requests that only the controller serves go to the controller. Raises LabError
+        if the broker ends meanwhile.
         """
         route = all_routes()[type(request).api_key]
-        broker = (node or (self.controller() if route.forwarded else None) or self.any_node()).serving()
+        asked = node or (self.controller() if route.forwarded else None) or self.any_node()
+        broker = asked.serving()
         context: RequestContext[Any] = RequestContext(
             broker,
             api_version=route.versions.last if version is None else version,
@@ -277,7 +279,7 @@ class World:
             now_ms=broker.now_ms(),
             complaints=broker.listeners[0].complaints,
         )
-        return await finished(route.handler(request, context))
+        return await asked.while_it_runs(lambda: finished(route.handler(request, context)))
 
     def controller(self) -> Node | None:
         """Return the node that is the controller; None while there is none."""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+import trio
 from confluent_kafka import Producer
 
 from ottla.server.config.broker_config import ConfigError
@@ -192,6 +193,21 @@ def test_a_broker_is_started_once_by_many_at_once(kafka: Kafka):
     problems = [str(each.exception()) for each in started if each.exception()]
     assert len(problems) == 3 and all("Broker 0 " in each and " already" in each for each in problems), problems
     assert kafka.broker(0).is_running
+
+
+def test_who_asks_a_broker_that_ends_is_told(kafka: Kafka):
+    asked = threading.Event()
+
+    async def never() -> None:
+        asked.set()
+        await trio.sleep_forever()
+
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(kafka.loop.call, kafka.world.node(0).while_it_runs, never)
+        assert asked.wait(30)
+        kafka.broker(0).kill()
+        with pytest.raises(LabError, match="Broker 0 ended while it served this; ask again"):
+            answer.result(30)
 
 
 def test_a_forked_child_cannot_use_its_parents_brokers_and_makes_its_own(kafka: Kafka):
