@@ -54,6 +54,8 @@ class Control:
 
     def __init__(self, kafka: Kafka, host: str, port: int, token: str | None = None) -> None:
         """Listen on HOST:PORT. Raises LabError for an address beyond loopback without a token, and OSError."""
+        if token == "":
+            raise LabError("The token of the control port is empty, so nobody could bring it; give another, or none.")
         if token is None and not _is_loopback(host):
             raise LabError(
                 f"The control port would be open to everybody at {host}; give a token, or listen on 127.0.0.1."

@@ -195,6 +195,8 @@ def test_wrong_requests_get_one_sentence(ask: Client, method: str, path: str, bo
 def test_beyond_loopback_and_with_a_token_everybody_needs_it(kafka: Kafka):
     with pytest.raises(LabError, match="give a token, or listen on 127.0.0.1"):
         Control(kafka, "0.0.0.0", 0)
+    with pytest.raises(LabError, match="token of the control port is empty"):
+        Control(kafka, "0.0.0.0", 0, token="")
     control = Control(kafka, "0.0.0.0", 0, token="secret")
     try:
         for token, status in ((None, 401), ("wrong", 401), ("secret", 200)):
