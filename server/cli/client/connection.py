@@ -200,7 +200,9 @@ class BrokerConnection:
                 count = self.socket.recv_into(view)
             except TimeoutError:
                 if time.monotonic() < deadline_s:
-                    say(f"still waiting for {self.address} ...")
+                    # A wait may also end a moment before the deadline, of which there is nothing to say.
+                    if until_s < deadline_s:
+                        say(f"still waiting for {self.address} ...")
                     continue
                 raise NoResponse(
                     f"{self.address} takes connections and does not answer: is it a Kafka broker, is it stopped or busy?"

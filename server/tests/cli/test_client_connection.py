@@ -21,6 +21,7 @@ from ottla.server.cli.client.connection import (
     HTTP_PROBE,
     Address,
     BrokerConnection,
+    NoResponse,
     _speaks_http,
     connect,
 )
@@ -309,3 +310,22 @@ def test_the_release_is_told_by_what_is_served():
     assert release_of({0: VersionRange(0, 13), 93: VersionRange(0, 0)}) == "4.4"
     assert release_of({0: VersionRange(0, 13), 1: VersionRange(4, 17)}) == "4.1"
     assert release_of({}) == "2.6 or older"
+
+
+def test_a_wait_that_ends_a_moment_before_its_deadline_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd):
+    class Early:
+        """Socket whose time limits end early, as those of a system may."""
+
+        def settimeout(self, seconds: float) -> None:
+            times.append(times[-1] + seconds - 0.0001 if seconds > 0.01 else times[-1] + seconds)
+
+        def recv_into(self, view: memoryview) -> int:
+            raise TimeoutError
+
+    times = [0.0]
+    monkeypatch.setattr("ottla.server.cli.client.connection.time.monotonic", lambda: times[-1])
+    waiting = BrokerConnection.__new__(BrokerConnection)
+    waiting.socket, waiting.address, waiting._answers = Early(), Address("127.0.0.1", 9092), 0  # type: ignore[assignment]
+    with pytest.raises(NoResponse):
+        waiting._received(memoryview(bytearray(1)), 1.0)
+    assert capfd.readouterr().err == ""
