@@ -188,6 +188,7 @@ async def test_a_connection_that_is_ended_meanwhile_keeps_its_socket_until_the_t
             while peer.transport.socket.fileno() >= 0:
                 await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
+    peer.theirs.close()  # a sender that was cancelled has not done so
     assert peer.scope.cancelled_caught
     assert buffers.memory.used == 0
     loop.close()
