@@ -11,6 +11,7 @@
     shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`
     lab.py                  a world as other threads reach it
+    service.py              a service with HTTP beside the brokers, in a thread of its own
     registry.py             a schema registry beside the brokers
     control.py              the control port: all of it by HTTP
     control_operations.py   what that offers

@@ -12,26 +12,24 @@ from __future__ import annotations
 import hmac
 import inspect
 import json
-import socket
-import threading
 import types
 import typing
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address
 from typing import Any, Final
 
 import trio
 
 from ottla import __version__
 from ottla.replication.log.descriptors import Descriptors
-from ottla.server.admin.http.routes import JSON, Refused, Request, Response, Routes
+from ottla.server.admin.http.routes import JSON, Refused, Request, Response, Routes, is_loopback
 from ottla.server.admin.http.server import HttpServer
 from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
 from ottla.server.serving import StartupError
 from ottla.server.testing.control_operations import OPERATIONS, Operation
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.service import Service
 from ottla.wire.errors import KafkaError
 
 BODY_BYTES_MAX = 16 << 20
@@ -49,45 +47,24 @@ SCHEMAS: Final[Mapping[Any, Any]] = {
 """JSON schemas of the types that parameters have."""
 
 
-class Control:
-    """Server of the control port, in a thread of its own: an advance of the brokers' clock must not end its requests."""
+class Control(Service):
+    """Server of the control port."""
 
     def __init__(self, kafka: Kafka, host: str, port: int, token: str | None = None) -> None:
         """Listen on HOST:PORT. Raises LabError for an address beyond loopback without a token, and OSError."""
         if token == "":
             raise LabError("The token of the control port is empty, so nobody could bring it; give another, or none.")
-        if token is None and not _is_loopback(host):
+        if token is None and not is_loopback(host):
             raise LabError(
                 f"The control port would be open to everybody at {host}; give a token, or listen on 127.0.0.1."
             )
-        self._kafka, self._host, self._token = kafka, host, token
-        self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self._socket.setblocking(False)
-        self.port: int = self._socket.getsockname()[1]
-        self._stopping: tuple[trio.lowlevel.TrioToken, trio.Event] | None = None
-        ready = threading.Event()
-        self._thread = threading.Thread(target=trio.run, args=[self._serve, ready], name="ottla-control", daemon=True)
-        self._thread.start()
-        ready.wait()
+        super().__init__("control port", host, port)
+        self._kafka, self._token = kafka, token
+        self._begin(self._serve)
 
-    @property
-    def url(self) -> str:
-        """URL of the port, without a path."""
-        return f"http://[{self._host}]:{self.port}" if ":" in self._host else f"http://{self._host}:{self.port}"
-
-    def close(self) -> None:
-        """Answer what is being asked, and stop to listen. A second call does nothing."""
-        if self._stopping is not None:
-            (token, stopping), self._stopping = self._stopping, None
-            token.run_sync_soon(stopping.set)
-            self._thread.join()
-            self._socket.close()
-
-    async def _serve(self, ready: threading.Event) -> None:
-        stopping = trio.Event()
-        self._stopping = trio.lowlevel.current_trio_token(), stopping
-        ready.set()
+    async def _serve(self, on_ready: Callable[[], None], stopping: trio.Event) -> None:
         server = HttpServer(self._routes(), ApiGuard(self._host), Descriptors(), FreePace(), LIMITS)
+        on_ready()
         await server.run_until(stopping, self._socket)
 
     def _routes(self) -> Routes:
@@ -255,10 +232,3 @@ def _described(operation: Operation) -> dict[str, Any]:
 
 
 _ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

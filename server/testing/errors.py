@@ -1,5 +1,13 @@
-"""The error of the lab."""
+"""Errors of the lab: wrong use, and what brokers refuse."""
+
+from ottla.wire.errors import ErrorCode, KafkaError
 
 
 class LabError(Exception):
     """Error of a call to the lab that cannot be carried out; the text is one sentence that says what to do."""
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raise KafkaError for an error code of an answer other than NONE."""
+    if code:
+        raise KafkaError(ErrorCode.of(code), message)

@@ -13,9 +13,9 @@ import trio.testing
 
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.server.testing.clock import pause
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world import LOADING, PAUSE_S
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -184,7 +184,7 @@ class Group:
     async def _offsets(self) -> dict[Partition, int]:
         group = OffsetFetchRequestGroup(group_id=self.name, topics=None)
         answer = await self._ask(OffsetFetchRequest(groups=[group]), OFFSETS_BY_NAME)
-        _check(answer.groups[0].error_code)
+        check(answer.groups[0].error_code)
         return {
             (topic.name, each.partition_index): each.committed_offset
             for topic in answer.groups[0].topics
@@ -209,7 +209,7 @@ class Group:
                 member_id=member_id, group_instance_id=found.group_instance_id, reason="evicted by a test"
             )
             answer = await self._ask(LeaveGroupRequest(group_id=self.name, members=[gone]))
-            _check(answer.error_code or answer.members[0].error_code)
+            check(answer.error_code or answer.members[0].error_code)
         else:
             await self._leave(kind, member_id)
 
@@ -221,13 +221,13 @@ class Group:
                 MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id, reason="in a fork")
                 for each in described.members
             ]
-            _check((await self._ask(LeaveGroupRequest(group_id=self.name, members=gone))).error_code)
+            check((await self._ask(LeaveGroupRequest(group_id=self.name, members=gone))).error_code)
         else:
             for each in described.members:
                 await self._leave(kind, each.member_id)
 
     async def _leave(self, kind: str, member_id: str) -> None:
-        _check((await self._ask(self._heartbeat(kind, member_id, LEAVING))).error_code)
+        check((await self._ask(self._heartbeat(kind, member_id, LEAVING))).error_code)
 
     def _heartbeat(self, kind: str, member_id: str, epoch: int, topics: list[str] | None = None) -> Any:
         if kind == SHARE:
@@ -254,7 +254,7 @@ class Group:
             await self._rebalance_classic(described)
         else:
             topics = sorted({name for each in described.members for name in each.subscribed_topic_names})
-            _check((await self._ask(self._heartbeat(kind, STRANGER, 0, topics))).error_code)
+            check((await self._ask(self._heartbeat(kind, STRANGER, 0, topics))).error_code)
             await self._leave(kind, STRANGER)
 
     async def _rebalance_classic(self, described: Any) -> None:
@@ -271,7 +271,7 @@ class Group:
         answer = await self._ask(joining)
         # The first answer only gives an id. To join with it would wait for all others, who hear of it by that alone.
         if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-            _check(answer.error_code)
+            check(answer.error_code)
         joining.member_id = answer.member_id
         gone = MemberIdentity(member_id=answer.member_id, reason="came to make a rebalance")
         async with trio.open_nursery() as nursery:
@@ -291,11 +291,11 @@ class Group:
         answer = await self._ask(OffsetCommitRequest(group_id=self.name, member_id="", topics=topics), OFFSETS_BY_NAME)
         for topic in answer.topics:
             for each in topic.partitions:
-                _check(each.error_code)
+                check(each.error_code)
 
     async def _delete(self) -> None:
         answer = await self._ask(DeleteGroupsRequest(groups_names=[self.name]))
-        _check(answer.results[0].error_code)
+        check(answer.results[0].error_code)
 
 
 def _classic_member(member: Any) -> GroupMember:
@@ -322,8 +322,3 @@ def _newer_member(member: Any) -> GroupMember:
     assigned = [(each.topic_name, index) for each in member.assignment.topic_partitions for index in each.partitions]
     instance = getattr(member, "instance_id", None)
     return GroupMember(member.member_id, member.client_id, member.client_host, instance, sorted(assigned))
-
-
-def _check(code: int) -> None:
-    if code:
-        raise KafkaError(ErrorCode.of(code))

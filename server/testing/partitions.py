@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.testing.clock import pause
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world import PAUSE_S
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -59,9 +59,9 @@ async def elect(world: World, topic: str, partition: int, leader: int) -> None:
         ElectLeadersRequest(election_type=PREFERRED, topic_partitions=[wanted], timeout_ms=TIMEOUT_MS)
     )
     result = answer.replica_election_results[0].partition_result[0]
-    _check(answer.error_code)
+    check(answer.error_code)
     if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-        _check(result.error_code, result.error_message)
+        check(result.error_code, result.error_message)
     while (await _leader_of(world, topic, partition)) != leader:
         await pause(PAUSE_S)
 
@@ -76,9 +76,9 @@ async def move(world: World, topic: str, partition: int, replicas: Sequence[int]
             timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=[wanted])]
         )
     )
-    _check(answer.error_code, answer.error_message)
+    check(answer.error_code, answer.error_message)
     result = answer.responses[0].partitions[0]
-    _check(result.error_code, result.error_message)
+    check(result.error_code, result.error_message)
     while list(_known(world, topic, partition)) != list(replicas):
         await pause(PAUSE_S)
 
@@ -93,8 +93,3 @@ async def _leader_of(world: World, topic: str, partition: int) -> int | None:
 def _known(world: World, topic: str, partition: int) -> Sequence[int]:
     state = world.any_node().serving().cluster.partition(topic, partition)
     return [] if state is None else state.replicas
-
-
-def _check(code: int, message: str | None = None) -> None:
-    if code:
-        raise KafkaError(ErrorCode.of(code), message)

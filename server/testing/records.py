@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, check
 from ottla.wire.checksum import murmur2
-from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.record_decoding import decode_records
@@ -84,7 +83,7 @@ async def create_topic(
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
     )
     answer = await world.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS))
-    _check(answer.topics[0].error_code, answer.topics[0].error_message)
+    check(answer.topics[0].error_code, answer.topics[0].error_message)
     await world.until_shown(name)
 
 
@@ -108,7 +107,7 @@ async def append(world: World, topic: str, records: Sequence[Record], partition:
     request = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=topic_data)
     answer = await world.ask(request, world.leader(topic, at), version=BY_NAME)
     told = answer.responses[0].partition_responses[0]
-    _check(told.error_code, told.error_message)
+    check(told.error_code, told.error_message)
     return [each._replace(partition=at, offset=told.base_offset + n) for n, each in enumerate(records)]
 
 
@@ -136,11 +135,6 @@ def read_all(world: World, topic: str, partition: int | None, read_committed: bo
 
 def _unknown(topic: str) -> LabError:
     return LabError(f"There is no topic {topic}; kafka.topic({topic!r}) makes it.")
-
-
-def _check(code: int, message: str | None) -> None:
-    if code:
-        raise KafkaError(ErrorCode.of(code), message)
 
 
 def as_bytes(value: bytes | str | None) -> bytes | None:

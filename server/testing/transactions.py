@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.testing.clock import pause
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world import PAUSE_S, TRANSACTION
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 
@@ -56,5 +56,4 @@ async def fence(world: World, transactional_id: str) -> None:
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         await pause(PAUSE_S)
-    if answer.error_code:
-        raise KafkaError(ErrorCode.of(answer.error_code))
+    check(answer.error_code)

@@ -168,7 +168,7 @@ class Guard:
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
         self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL
         # A listener on some name may be anywhere.
-        self._is_loopback = bound == "localhost" or _is_loopback(bound)
+        self._is_loopback = is_loopback(bound)
 
     def check_host(self, host: str | None) -> None:
         """Raise Refused if the Host header names another site."""
@@ -214,11 +214,12 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0].rstrip(".")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """True for addresses of this machine alone, and for localhost. Any other name may be anywhere."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        return False
+        return host == "localhost"
 
 
 REST = 2.0  # how long the endpoint works nothing after a piece of work, in lengths of that piece
