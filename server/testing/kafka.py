@@ -116,12 +116,15 @@ class Kafka(Lab):
 
     def close(self) -> None:
         """End the brokers and their faults; nothing is left of them. A second call does nothing."""
-        if self._registry is not None:
-            self._registry.close()
-            self._registry = None
+        self._close_registry()
         for each in self.chaoses:
             each.stop()
         super().close()
+
+    def _close_registry(self) -> None:
+        if self._registry is not None:
+            self._registry.close()
+            self._registry = None
 
     def reset(self) -> None:
         """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
@@ -172,7 +175,12 @@ class Kafka(Lab):
         The ports stay, and brokers that were down are down. `connections`: "cut", and clients connect again by
         themselves; or "kept" for those whose clients wait for nothing but records, the others are cut.
         """
+        # It has read the topic of its schemas as it was until now.
+        port = None if self._registry is None else self._registry.port
+        self._close_registry()
         self.loop.call(restore, self.world, _snapshot(snapshot), connections)
+        if port is not None and any(each.is_running for each in self.brokers):
+            self._open_registry(port)
         self._history = None
         self._restored_after = next(reversed(self.wire.requests()), None)
 
@@ -285,11 +293,13 @@ class Kafka(Lab):
     @property
     def registry(self) -> Registry:
         """Schema registry beside the brokers, started at its first use; `kafka.registry.url` is where it is."""
+        return self._registry or self._open_registry()
+
+    def _open_registry(self, port: int = 0) -> Registry:
         from ottla.server.testing.registry import Registry  # here, because few tests use schemas
 
-        if self._registry is None:
-            self._registry = Registry(self.bootstrap)
-        return self._registry
+        self._registry = made = Registry(self.bootstrap, port)
+        return made
 
     def chaos(self, seed: int | None = None, faults: Sequence[str] | None = None) -> Chaos:
         """Begin to make faults, drawn from a seed; `with kafka.chaos():` ends them, and so does the end of this Kafka.

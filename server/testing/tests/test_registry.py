@@ -27,3 +27,13 @@ def test_schemas_are_registered_and_a_fresh_world_has_none(brokers: int):
         kafka.reset()
         assert asked(f"{kafka.registry.url}/subjects") == []
     assert not [each for each in threading.enumerate() if each.name == "ottla-registry"]
+
+
+def test_a_restored_snapshot_has_the_schemas_of_then_at_the_same_address():
+    with Kafka() as kafka:
+        url = kafka.registry.url
+        assert asked(f"{url}/subjects/kept-value/versions", {"schema": '"string"'}) == {"id": 1}
+        snapshot = kafka.snapshot()
+        asked(f"{url}/subjects/forgotten-value/versions", {"schema": '"long"'})
+        kafka.restore(snapshot)
+        assert asked(f"{url}/subjects") == ["kept-value"] and kafka.registry.url == url
