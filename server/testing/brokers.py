@@ -45,9 +45,9 @@ class LabBroker:
     @property
     def leads(self) -> list[tuple[str, int]]:
         """Partitions that the broker leads, as (topic, partition), without those of internal topics."""
-        return self._lab.call(self._leads)
+        return self._lab.loop.call_sync(self._leads)
 
-    async def _leads(self) -> list[tuple[str, int]]:
+    def _leads(self) -> list[tuple[str, int]]:
         broker = self._node.broker
         held = [] if broker is None else broker.replicas.partitions()
         return sorted((each.topic, each.index) for each in held if each.is_leader and not each.topic.startswith("__"))
@@ -76,21 +76,21 @@ class LabBroker:
 
         Clients wait for its answers; other brokers and the tree miss it, so that its session ends after a while.
         """
-        self._lab.call(self._pause)
+        self._lab.loop.call_sync(self._pause)
 
-    async def _pause(self) -> None:
+    def _pause(self) -> None:
         world = self._lab.world
         if len(world.nodes) > 1:
-            await world.cut(self.node_id, None)
-        await world.silence(node=self.node_id)
+            world.cut(self.node_id, None)
+        world.silence(node=self.node_id)
 
     def resume(self) -> None:
         """End a `pause`. Connections with requests that came meanwhile break, and their clients send them again."""
-        self._lab.call(self._resume)
+        self._lab.loop.call_sync(self._resume)
 
-    async def _resume(self) -> None:
-        await self._lab.world.heal(self.node_id)
-        await self._lab.world.let_speak(node=self.node_id)
+    def _resume(self) -> None:
+        self._lab.world.heal(self.node_id)
+        self._lab.world.let_speak(node=self.node_id)
 
     # ------------------------------------------------------------------ its network
 
@@ -101,15 +101,15 @@ class LabBroker:
         """
         world = self._lab.world
         others = [from_] if isinstance(from_, int) else None if from_ is None else list(from_)
-        self._lab.call(world.cut, self.node_id, others)
+        self._lab.loop.call_sync(world.cut, self.node_id, others)
 
     def heal(self) -> None:
         """End all cuts of this broker."""
-        self._lab.call(self._lab.world.heal, self.node_id)
+        self._lab.loop.call_sync(self._lab.world.heal, self.node_id)
 
     def expire_session(self) -> None:
-        """End the broker's session with the tree: it is no leader any more, and registers anew."""
-        self._lab.call(self._lab.world.expire, self.node_id)
+        """End the broker's session with the tree: it leads nothing any more, and registers anew. Raises LabError if alone."""
+        self._lab.loop.call_sync(self._lab.world.expire, self.node_id)
 
     # ------------------------------------------------------------------ its disk
 
@@ -130,9 +130,9 @@ class LabBroker:
 
         Raises LabError if the broker has no such record.
         """
-        self._lab.call(self._corrupt, topic, partition, offset)
+        self._lab.loop.call_sync(self._corrupt, topic, partition, offset)
 
-    async def _corrupt(self, topic: str, partition: int, offset: int) -> None:
+    def _corrupt(self, topic: str, partition: int, offset: int) -> None:
         held = self._node.serving().replicas.partition(topic, partition)
         log = held.log if held is not None else None
         if log is None or not log.log_start_offset <= offset < log.log_end_offset:

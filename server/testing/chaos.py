@@ -181,19 +181,19 @@ async def _free(world: World, broker: int, other: int) -> None:
 
 
 async def _isolate(world: World, broker: int, other: int) -> None:
-    await world.cut(broker, None)
+    world.cut(broker, None)
 
 
 async def _cut_pair(world: World, broker: int, other: int) -> None:
-    await world.cut(broker, [other])
+    world.cut(broker, [other])
 
 
 async def _heal(world: World, broker: int, other: int) -> None:
-    await world.heal(broker)
+    world.heal(broker)
 
 
 async def _expire(world: World, broker: int, other: int) -> None:
-    await world.expire(broker)
+    world.expire(broker)
 
 
 async def _nothing(world: World, broker: int, other: int) -> None:

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Protocol
 
 import trio
 import trio.testing
-from trio._core import _run as trio_run
 
 from ottla.server.testing.errors import LabError
 
@@ -92,7 +90,8 @@ class LabClock(trio.abc.Clock):
         end = self.current_time() + seconds
         await _settle()
         while (now := self.current_time()) < end:
-            step = max(_next_deadline() - now, seconds * STEP_MIN_SHARE, 0.001)
+            next_timer = trio.lowlevel.current_statistics().seconds_to_next_deadline
+            step = max(next_timer, seconds * STEP_MIN_SHARE, 0.001)
             self.jump(min(step, step_max_s, end - now))
             await _settle()
 
@@ -111,13 +110,3 @@ async def _settle() -> None:
 async def pause(seconds: float) -> None:
     """Wait for some real time, which goes on while the lab's is frozen."""
     await trio.to_thread.run_sync(time.sleep, seconds, limiter=_pausing)
-
-
-class _Deadlines(Protocol):
-    def next_deadline(self) -> float: ...
-
-
-def _next_deadline() -> float:
-    # Trio has no public way to ask for it.
-    deadlines: _Deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
-    return deadlines.next_deadline()

@@ -18,6 +18,7 @@ from ottla.server.testing.groups import Group
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.records import Record
 from ottla.server.testing.snapshot_files import Snapshot
+from ottla.server.testing.transactions import Transaction
 
 
 class Operation(NamedTuple):
@@ -202,13 +203,13 @@ def delete_group(kafka: Kafka, group: str) -> Any:
 
 def transactions(kafka: Kafka) -> Any:
     """Return all transactions."""
-    return [each._asdict() | {"partitions": _places(each.partitions)} for each in kafka.transactions().values()]
+    return [_transaction(each) for each in kafka.transactions().values()]
 
 
 def fence(kafka: Kafka, transactional_id: str) -> Any:
     """Fence the producer of a transactional id."""
     kafka.fence(transactional_id)
-    return kafka.transactions()[transactional_id]._asdict()
+    return _transaction(kafka.transactions()[transactional_id])
 
 
 def why(
@@ -352,6 +353,10 @@ OPERATIONS = (
 def _left(found: Group, change: Callable[[Group], None]) -> Any:
     change(found)
     return [each.member_id for each in found.members]
+
+
+def _transaction(transaction: Transaction) -> dict[str, Any]:
+    return transaction._asdict() | {"partitions": _places(transaction.partitions)}
 
 
 def _places(partitions: list[tuple[str, int]]) -> list[dict[str, Any]]:

@@ -62,10 +62,9 @@ class GroupMember(NamedTuple):
 async def list_groups(world: World) -> list[str]:
     """Return the names of all groups."""
     names: set[str] = set()
-    for node in world.nodes.values():
-        if node.is_running:
-            answer = await world.ask(ListGroupsRequest(states_filter=[], types_filter=[]), node)
-            names.update(each.group_id for each in answer.groups)
+    for node in world.running():
+        answer = await world.ask(ListGroupsRequest(states_filter=[], types_filter=[]), node)
+        names.update(each.group_id for each in answer.groups)
     return sorted(names)
 
 
@@ -126,17 +125,11 @@ class Group:
 
     def freeze(self) -> None:
         """Let the coordinator answer no request about the group, until `thaw`; its members wait, and time out."""
-        self._lab.call(self._freeze)
-
-    async def _freeze(self) -> None:
-        await self._lab.world.silence(group=self.name)
+        self._lab.loop.call_sync(lambda: self._lab.world.silence(group=self.name))
 
     def thaw(self) -> None:
         """End a `freeze`. Connections with requests about the group break, and their clients send them again."""
-        self._lab.call(self._thaw)
-
-    async def _thaw(self) -> None:
-        await self._lab.world.let_speak(group=self.name)
+        self._lab.loop.call_sync(lambda: self._lab.world.let_speak(group=self.name))
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets by (topic, partition). Raises KafkaError, such as UNKNOWN_MEMBER_ID if the group has members."""

@@ -44,7 +44,7 @@ CAUSES_REPORTED = 30
 LINES_REPORTED = 30
 """Causes in the report of a failing test, the latest; `why` has all of them."""
 
-Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
 
 class Repeat(NamedTuple):
@@ -228,9 +228,11 @@ class Kafka(Lab):
         """Append a record for each value, and return them. Raises KafkaError, or LabError for an unknown partition.
 
         `partition`: None for the one that Java's producer chooses for `key`; without a key they take turns.
-        `timestamp`: in ms since 1970, None for now. `acks`: -1 waits for the replicas in sync, 1 does not.
+        `timestamp`: in ms since 1970, None for now. `acks`: -1 waits for the replicas in sync, 1 does not; with 0 the
+        broker tells no offset, and the records have -1.
         """
-        named = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        named = tuple((name, as_bytes(each)) for name, each in pairs)
         now = self.clock.now_ms if timestamp is None else timestamp
         if abs(now) >= 2**63:
             raise LabError(f"{now} is no timestamp: it is in ms since 1970, and a record has 64 bits for it.")
@@ -298,6 +300,7 @@ class Kafka(Lab):
     def _open_registry(self, port: int = 0) -> Registry:
         from ottla.server.testing.registry import Registry  # here, because few tests use schemas
 
+        self.world.any_node()  # or the registry would wait half a minute for a broker
         self._registry = made = Registry(self.bootstrap, port)
         return made
 

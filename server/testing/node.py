@@ -44,8 +44,6 @@ DIRECTORY = "/data"
 LIVES_MAX = 20
 """Starts of a broker whose happenings are kept."""
 
-START_PATIENCE_S = 60.0
-
 
 class Node:
     """A broker with its disk. Call its async methods in the lab's loop."""

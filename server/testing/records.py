@@ -106,6 +106,8 @@ async def append(world: World, topic: str, records: Sequence[Record], partition:
     topic_data = [TopicProduceData(name=topic, partition_data=[data])]
     request = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=topic_data)
     answer = await world.ask(request, world.leader(topic, at), version=BY_NAME)
+    if answer is None:  # acks=0: the broker tells no offset
+        return [each._replace(partition=at) for each in records]
     told = answer.responses[0].partition_responses[0]
     check(told.error_code, told.error_message)
     return [each._replace(partition=at, offset=told.base_offset + n) for n, each in enumerate(records)]
@@ -138,8 +140,12 @@ def _unknown(topic: str) -> LabError:
 
 
 def as_bytes(value: bytes | str | None) -> bytes | None:
-    """Encode a text as UTF-8; leave bytes and None as they are."""
-    return value.encode() if isinstance(value, str) else value
+    """Encode a text as UTF-8; leave bytes and None as they are. Raises LabError for anything else."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise LabError(f"{value!r} is neither bytes nor text; encode it first, for example by json.dumps.")
 
 
 def as_text(value: object) -> str:

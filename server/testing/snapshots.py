@@ -76,7 +76,7 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
 
 async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
     for node_id in world.nodes:
-        await world.heal(node_id)  # who is cut off from the tree would neither tell of its producers nor start
+        world.heal(node_id)  # who is cut off from the tree would neither tell of its producers nor start
     living = {id: await living_producers(node.broker) for id, node in world.nodes.items() if node.broker is not None}
     nodes = {
         node_id: each._replace(storage=without_those(each.storage, living[node_id])) if node_id in living else each

@@ -30,15 +30,14 @@ class Transaction(NamedTuple):
 async def list_transactions(world: World) -> dict[str, Transaction]:
     """Return the transactions of all coordinators by their transactional ids."""
     found: dict[str, Transaction] = {}
-    for node in world.nodes.values():
-        if node.is_running:
-            listed = await world.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node)
-            ids = [each.transactional_id for each in listed.transaction_states]
-            answer = await world.ask(DescribeTransactionsRequest(transactional_ids=ids), node)
-            for each in answer.transaction_states:
-                partitions = sorted((topic.topic, index) for topic in each.topics for index in topic.partitions)
-                told = each.transactional_id, each.transaction_state, each.producer_id, each.producer_epoch
-                found[each.transactional_id] = Transaction(*told, partitions)
+    for node in world.running():
+        listed = await world.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node)
+        ids = [each.transactional_id for each in listed.transaction_states]
+        answer = await world.ask(DescribeTransactionsRequest(transactional_ids=ids), node)
+        for each in answer.transaction_states:
+            partitions = sorted((topic.topic, index) for topic in each.topics for index in topic.partitions)
+            told = each.transactional_id, each.transaction_state, each.producer_id, each.producer_epoch
+            found[each.transactional_id] = Transaction(*told, partitions)
     return dict(sorted(found.items()))
 
 

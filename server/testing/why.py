@@ -125,15 +125,15 @@ def _cause(broker: int, happening: Happening, wire: Wire | None) -> Cause:
 def _last_heard(wire: Wire, removed: Happening) -> str:
     """Return sentences about the last requests of a member before it was removed; empty if none was seen."""
     client_id, group = removed.facts.get("client_id"), removed.facts.get("group")
-    sent = [each for each in wire.requests(client_id=client_id) if each.time * 1000 <= removed.first_ms]
+    sent = [each for each in reversed(wire.requests(client_id=client_id)) if each.time * 1000 <= removed.first_ms]
+    to_coordinator = (each for each in sent if each.api in _TO_COORDINATOR)
+    own = next((each for each in to_coordinator if group in each.groups and _is_of(each, removed)), None)
+    fetch = next((each for each in sent if each.api == "Fetch"), None)
     told = ""
-    own = [each for each in sent if each.api in _TO_COORDINATOR and group in each.groups and _is_of(each, removed)]
-    if own:
-        last = own[-1]
-        told += f" Its last request to the coordinator was {_article(last.api)}, {_before(last, removed)}."
-    fetches = [each for each in sent if each.api == "Fetch"]
-    if fetches:
-        told += f" Its client last fetched {_before(fetches[-1], removed)}."
+    if own is not None:
+        told += f" Its last request to the coordinator was {_article(own.api)}, {_before(own, removed)}."
+    if fetch is not None:
+        told += f" Its client last fetched {_before(fetch, removed)}."
     return told
 
 

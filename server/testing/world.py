@@ -202,9 +202,12 @@ class World:
 
     def any_node(self) -> Node:
         """Return a node that serves. Raises LabError if all brokers are down."""
-        for node in self.nodes.values():
-            if node.is_running:
-                return node
+        return self.running()[0]
+
+    def running(self) -> list[Node]:
+        """Return the nodes that serve, one or more. Raises LabError if all brokers are down."""
+        if running := [node for node in self.nodes.values() if node.is_running]:
+            return running
         failures = [node.failure for node in self.nodes.values() if node.failure is not None]
         because = f": {failures[0]}" if failures else ""
         raise LabError(f"All brokers are down{because}; start() one first.")
@@ -217,14 +220,17 @@ class World:
         if node.is_running and session is not None:
             session.abandon()
         await node.kill()
-        await self.expire(node_id)
+        if self.tree is not None:
+            self.expire(node_id)
 
-    async def expire(self, node_id: int) -> None:
+    def expire(self, node_id: int) -> None:
         """End the session of a broker with the tree. Raises LabError for a broker that is alone."""
-        if self.tree is not None and (session := self._sessions.get(node_id)) is not None:
+        if self.tree is None:
+            raise LabError("A broker that is alone has no session with a tree; use Kafka(3) or kafka_cluster.")
+        if (session := self._sessions.get(node_id)) is not None:
             self.tree.expire(session.session_id)
 
-    async def cut(self, node_id: int, others: Iterable[int] | None) -> None:
+    def cut(self, node_id: int, others: Iterable[int] | None) -> None:
         """Cut a broker off from others, or with None from all others and the tree. Raises LabError."""
         if self.tree is None:
             raise LabError("A broker that is alone has nobody to be cut off from; use Kafka(3) or kafka_cluster.")
@@ -233,13 +239,13 @@ class World:
         for other in [each for each in self.nodes if each != node_id] if others is None else others:
             self._cuts.cut(node_id, self.node(other).node_id)
 
-    async def silence(self, **conditions: Any) -> None:
+    def silence(self, **conditions: Any) -> None:
         """Hold back the requests of clients that meet conditions of the tap, until `let_speak` with the same ones."""
         key = tuple(sorted(conditions.items()))
         if key not in self._silenced:
             self._silenced[key] = self.wire.on(**conditions).delay(SILENCE_S, times=None, before=True)
 
-    async def let_speak(self, **conditions: Any) -> None:
+    def let_speak(self, **conditions: Any) -> None:
         """End a `silence`. Connections with requests that it holds break, and their clients send them again."""
         rule = self._silenced.pop(tuple(sorted(conditions.items())), None)
         if rule is None:
@@ -248,7 +254,7 @@ class World:
         for node in self.nodes.values():
             node.cut_held_connections()
 
-    async def heal(self, node_id: int) -> None:
+    def heal(self, node_id: int) -> None:
         """End all cuts of a broker."""
         self._cuts.heal(node_id)
         if node_id in self._links:

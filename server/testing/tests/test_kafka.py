@@ -32,11 +32,13 @@ def values(kafka: Kafka, topic: str, **how: object) -> list[bytes | None]:
 
 def test_produced_records_are_read(kafka: Kafka):
     kafka.topic("orders", partitions=3)
-    made = kafka.produce("orders", "a", b"b", None, key="k", headers={"h": b"1"}, timestamp=5)
+    made = kafka.produce("orders", "a", b"b", None, key="k", headers={"h": "1"}, timestamp=5)
     assert kafka.records("orders") == made
     assert [each.offset for each in made] == [0, 1, 2] and made[0].headers == (("h", b"1"),) and made[0].timestamp == 5
     assert kafka.topics() == {"orders": 3}
     assert kafka.records("orders", (made[0].partition + 1) % 3) == []
+    (unanswered,) = kafka.produce("orders", "c", key="k", acks=0)
+    assert unanswered.offset == -1 and values(kafka, "orders")[-1] == b"c"
 
 
 def test_records_of_all_partitions_are_merged_by_time(kafka: Kafka):
@@ -131,6 +133,8 @@ def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
         (lambda: kafka.produce("order", "x"), "no topic order"),
         (lambda: kafka.produce("orders", "x", partition=1), "no partition orders-1"),
         (lambda: kafka.produce("orders"), "Nothing was given"),
+        (lambda: kafka.produce("orders", {"a": 1}), "{'a': 1} is neither bytes nor text; encode it first"),  # type: ignore[arg-type]
+        (lambda: kafka.produce("orders", "x", headers={"h": 1}), "1 is neither bytes nor text"),  # type: ignore[dict-item]
         (lambda: Kafka(0), "ask for 1 or more"),
         (lambda: kafka.ask(None, broker=5), "no broker 5; the brokers are 0"),  # type: ignore[arg-type]
     ):

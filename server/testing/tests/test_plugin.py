@@ -138,6 +138,27 @@ def test_wrong_settings_fail_the_test_with_a_sentence(pytester: pytest.Pytester,
     result.stdout.fnmatch_lines([told])
 
 
+def test_nothing_of_a_test_is_kept_to_the_end_of_the_session(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        """
+        import gc, weakref
+
+        made = []
+
+        def test_one(kafka):
+            kafka.topic("orders")
+            kafka.restore(kafka.snapshot())
+            assert kafka.wire.requests() == [] and kafka.history is not None
+            made.extend((weakref.ref(kafka), weakref.ref(kafka.world)))
+
+        def test_two():
+            gc.collect()
+            assert [each() for each in made] == [None, None]
+        """
+    )
+    pytester.runpytest_inprocess(*WORDS).assert_outcomes(passed=2)
+
+
 def test_the_plugin_costs_other_sessions_no_imports():
     code = "import sys, ottla.testing.plugin; print(sorted(m for m in sys.modules if m.startswith(('ottla.', 'trio'))))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -165,14 +165,22 @@ def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
         (lambda: kafka.fence("t"), "No producer has used the transactional id t; those known are: none"),
         (lambda: kafka.broker(1), "no broker 1; the brokers are 0"),
         (lambda: kafka.broker(0).isolate(), "nobody to be cut off from"),
+        (lambda: kafka.broker(0).expire_session(), "has no session with a tree"),
         (lambda: kafka.broker(0).start(), "runs already"),
         (lambda: kafka.broker(0).corrupt("orders", 0, 0), "no record orders-0 at offset 0"),
     ):
         with pytest.raises(LabError, match=text):
             wrong()
     kafka.broker(0).kill()
-    with pytest.raises(LabError, match="All brokers are down"):
-        kafka.topics()
+    for ask_nobody in (
+        kafka.topics,
+        kafka.groups,
+        kafka.transactions,
+        lambda: kafka.fence("t"),
+        lambda: kafka.registry,
+    ):
+        with pytest.raises(LabError, match="All brokers are down"):
+            ask_nobody()
 
 
 def test_a_killed_broker_keeps_what_it_had_written(kafka: Kafka):

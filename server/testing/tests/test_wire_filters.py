@@ -91,6 +91,7 @@ def test_the_partitions_of_a_fetch_session_are_those_of_its_answers() -> None:
         (lambda wire: wire.saw("produce"), "Kafka has no API named 'produce'; did you mean 'Produce'?"),
         (lambda wire: wire.saw("Zzz"), "Kafka has no API named 'Zzz'."),
         (lambda wire: wire.saw("Produce", ack=1), "Produce has no field 'ack'; did you mean 'acks'?"),
+        (lambda wire: wire.saw(isolation=1), "No request has a field 'isolation'; did you mean 'isolation_level'?"),
         (lambda wire: wire.saw(error="NOT_LEADER"), "Kafka has no error named 'NOT_LEADER'; did you mean 'NOT_LEADER_OR_FOLLOWER'?"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.wire_tap.kafka_names import api_key_of, error_of, field_names, messages_of, nearest
+from ottla.server.testing.wire_tap.kafka_names import API_KEYS, api_key_of, error_of, field_names, messages_of, nearest
 from ottla.server.testing.wire_tap.wire_request import WireRequest
 from ottla.wire.schema import Struct
 
@@ -36,16 +36,17 @@ class Filter:
         self.error = None if error is None else error_of(error).name
         self.of_brokers = of_brokers  # for rules; the tap's requests are chosen by their log
         self.fields = fields
-        if api is not None:
-            self._check_fields(api)
+        if fields:
+            self._check_fields()
 
-    def _check_fields(self, api: str) -> None:
-        assert self.api_key is not None
-        messages = messages_of(self.api_key)
-        known = field_names(messages.request) | {"version"} if messages is not None else frozenset({"version"})
+    def _check_fields(self) -> None:
+        keys = API_KEYS if self.api_key is None else [self.api_key]
+        known = {"version"}.union(*(field_names(each.request) for each in map(messages_of, keys) if each is not None))
         for name in self.fields:
             if name not in known:
-                raise LabError(f"{api} has no field {name!r}{nearest(name, known)}")
+                raise LabError(
+                    f"{self.api or 'No request'} has {'no' if self.api else 'a'} field {name!r}{nearest(name, known)}"
+                )
 
     def matches(self, request: WireRequest) -> bool:
         """True if a request is meant. Requests that cannot be decoded are meant only if their fields do not matter."""

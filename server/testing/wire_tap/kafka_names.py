@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, NamedTuple
 
-from ottla.server.dispatch.apis import APIS, NOT_SERVED, Api
+from ottla.server.dispatch.apis import APIS, NOT_SERVED
 from ottla.server.testing.errors import LabError
 from ottla.wire.errors import ErrorCode
 from ottla.wire.schema import Array, Message, Struct, holds_records
 
 _APIS: Final = {api.api_key: api for api in APIS}
 _KEYS: Final = {api.name: api.api_key for api in APIS} | {name: key for key, name in NOT_SERVED.items()}
+API_KEYS: Final = tuple(_APIS)
+"""Keys of the APIs whose messages are known."""
+
 BETWEEN_BROKERS: Final = frozenset(api.api_key for api in APIS if api.between_brokers)
 """Keys of the APIs that only brokers call."""
 
@@ -28,11 +31,6 @@ class Messages(NamedTuple):
     response: type[Message]
     records_in_request: bool
     records_in_response: bool
-
-
-def api_of(api_key: int) -> Api | None:
-    """Return the declaration of an API; None if the broker does not serve it."""
-    return _APIS.get(api_key)
 
 
 def is_known(api_key: int) -> bool:

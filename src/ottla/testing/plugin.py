@@ -97,6 +97,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if reporter is not None:
             reporter.write_line("")
             reporter.write_line(_told(item, seed, kept, faults))
+    # Pytest keeps its items to the end of the session, and a Kafka knows what its clients and its world did.
+    item.stash[_KAFKAS], item.stash[_FAULTS] = [], []
     return done
 
 
