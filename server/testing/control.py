@@ -52,8 +52,10 @@ class Control(Service):
 
     def __init__(self, kafka: Kafka, host: str, port: int, token: str | None = None) -> None:
         """Listen on HOST:PORT. Raises LabError for an address beyond loopback without a token, and OSError."""
-        if token == "":
-            raise LabError("The token of the control port is empty, so nobody could bring it; give another, or none.")
+        if token is not None and not (token and all("!" <= each <= "~" for each in token)):
+            raise LabError(
+                "No header could bring this token of the control port; give one of ASCII letters, digits and signs, or none."
+            )
         if token is None and not is_loopback(host):
             raise LabError(
                 f"The control port would be open to everybody at {host}; give a token, or listen on 127.0.0.1."
@@ -63,7 +65,7 @@ class Control(Service):
         self._begin(self._serve)
 
     async def _serve(self, on_ready: Callable[[], None], stopping: trio.Event) -> None:
-        server = HttpServer(self._routes(), ApiGuard(self._host), Descriptors(), FreePace(), LIMITS)
+        server = HttpServer(self._routes(), _ControlGuard(self._host), Descriptors(), FreePace(), LIMITS)
         on_ready()
         await server.run_until(stopping, self._socket)
 
@@ -71,8 +73,9 @@ class Control(Service):
         routes = _JsonRoutes()
 
         def check(request: Request) -> None:
-            given = request.headers.get("authorization", "")
-            if self._token is not None and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            is_right = self._token is None or hmac.compare_digest(given.strip().encode(), self._token.encode())
+            if self._token is not None and not (is_right and scheme.lower() == "bearer"):
                 raise Refused(401, "The token is missing or wrong: Authorization: Bearer TOKEN.", _CHALLENGE)
 
         async def described(_: Request) -> Response:
@@ -100,6 +103,15 @@ class Control(Service):
                 raise Refused(409, str(error)) from None
 
         return handle
+
+
+class _ControlGuard(ApiGuard):
+    """Guard of a port at which any body would be taken for JSON, also that of a form."""
+
+    def check_change(self, headers: Mapping[str, str]) -> None:
+        super().check_change(headers)
+        if headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:
+            raise Refused(415, f"The Content-Type has to be {JSON}.")
 
 
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)

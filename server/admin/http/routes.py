@@ -165,6 +165,9 @@ class Guard:
     `bound`: host that the listener is bound to. `names`: further names of this machine.
     """
 
+    hint = "http.allowed.hosts has further names"
+    """End of the sentence for a Host header with an unknown name: what the reader may do."""
+
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
         self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL
         # A listener on some name may be anywhere.
@@ -173,9 +176,7 @@ class Guard:
     def check_host(self, host: str | None) -> None:
         """Raise Refused if the Host header names another site."""
         if host is not None and not self._is_known(_without_port(host)):
-            raise Refused(
-                421, "This endpoint is not known by the name in the Host header; http.allowed.hosts has further names."
-            )
+            raise Refused(421, f"This endpoint is not known by the name in the Host header; {self.hint}.")
 
     def _is_known(self, name: str) -> bool:
         if name in self._names:
@@ -192,10 +193,15 @@ class Guard:
         if not is_link and _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not read anything here.")
 
-    def check_change(self, headers: Mapping[str, str]) -> None:
-        """Raise Refused if a page of another site sends, or may have sent, a request that changes state."""
+    def check_site(self, headers: Mapping[str, str]) -> None:
+        """Raise Refused if the browser says that a page of another site sends a request that changes state."""
+        # A form navigates as a link does, so there is no exception for those.
         if _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not change anything here.")
+
+    def check_change(self, headers: Mapping[str, str]) -> None:
+        """Raise Refused if a page of another site sends, or may have sent, a request that changes state."""
+        self.check_site(headers)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise Refused(415, f"The Content-Type has to be {JSON}.")
 

@@ -38,9 +38,11 @@ class ApiGuard(Guard):
     send an accepted content type without a preflight request, and preflight requests are not answered.
     """
 
+    hint = "it is known as localhost, and by addresses of loopback"
+
     def check_host(self, host: str | None) -> None:
         if self._is_loopback:
             super().check_host(host)
 
     def check_change(self, headers: Mapping[str, str]) -> None:
-        self.check_read(headers)
+        self.check_site(headers)

@@ -195,11 +195,12 @@ def test_wrong_requests_get_one_sentence(ask: Client, method: str, path: str, bo
 def test_beyond_loopback_and_with_a_token_everybody_needs_it(kafka: Kafka):
     with pytest.raises(LabError, match="give a token, or listen on 127.0.0.1"):
         Control(kafka, "0.0.0.0", 0)
-    with pytest.raises(LabError, match="token of the control port is empty"):
-        Control(kafka, "0.0.0.0", 0, token="")
+    for token in ("", " ", "two words", "tökén", "a\nb", "\ud800"):
+        with pytest.raises(LabError, match="No header could bring this token"):
+            Control(kafka, "0.0.0.0", 0, token=token)
     control = Control(kafka, "0.0.0.0", 0, token="secret")
     try:
-        for token, status in ((None, 401), ("wrong", 401), ("secret", 200)):
+        for token, status in ((None, 401), ("wrong", 401), ("é", 401), ("", 401), ("secret", 200)):
             for method, path in (("GET", "/kafka"), ("GET", "/openapi.json"), ("POST", "/chaos/end")):
                 assert Client(control.port, token)(method, path)[0] == status
     finally:
@@ -210,11 +211,20 @@ def test_beyond_loopback_and_with_a_token_everybody_needs_it(kafka: Kafka):
 
 def test_pages_of_other_sites_are_refused(kafka: Kafka):
     control = Control(kafka, "127.0.0.1", 0)
+    form = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Content-Type": "text/plain"}
     try:
-        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        for headers in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Host": "evil.example"},
+            {"Origin": "http://evil.example"},
+            {**form, "Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"},
+            {**form, "Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"},
+            {"Content-Type": "text/plain"},  # a browser of old says no more
+            {"Content-Type": "application/x-www-form-urlencoded"},
+        ):
             connection = http.client.HTTPConnection("127.0.0.1", control.port)
             connection.request("POST", "/reset", b"{}", {"Content-Type": "application/json", **headers})
-            assert connection.getresponse().status in (403, 421), headers
+            assert connection.getresponse().status in (403, 415, 421), headers
             connection.close()
     finally:
         control.close()

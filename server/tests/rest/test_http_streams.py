@@ -253,6 +253,10 @@ def test_pages_of_other_sites_are_refused_and_a_loopback_listener_has_no_other_n
         guard.check_host("evil.example")
     with pytest.raises(Refused):
         guard.check_change({"origin": "http://evil.example", "host": "localhost"})
+    by_form = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    guard.check_read(by_form)  # as a link
+    with pytest.raises(Refused):
+        guard.check_change(by_form)
     guard.check_change({"host": "localhost"})
     ApiGuard("0.0.0.0").check_host("proxy.example")
 
