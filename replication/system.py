@@ -13,6 +13,7 @@
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
     epoll               lets sockets be served inside the event loop's wait (`server/network/readiness.py`). Without it tasks are woken.
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
+    MADV_FREE           lets the kernel take back memory that is kept to be used again. Without it the lab keeps none.
     SO_PEERCRED         tells who is on the other side of a Unix socket. macOS and the BSDs have getpeereid. Without both the
                         rights of the socket's file decide.
     SO_REUSEPORT lets several processes accept at one port; the kernel distributes connections among them. Others know it, and
@@ -39,6 +40,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import mmap
 import os
 import select
 import signal
@@ -69,6 +71,7 @@ _PIECES_WITHOUT_PIPE = 1000  # before one that was refused is asked for again
 SENDFILE_BYTES = 16 * _PAGE_BYTES  # what the kernel's own pipe for sendfile holds
 EPOLLIN: int = getattr(select, "EPOLLIN", 1)
 EPOLLOUT: int = getattr(select, "EPOLLOUT", 4)
+MADV_FREE: int | None = _of_linux(mmap, "MADV_FREE")
 MSG_MORE: int = _of_linux(socket, "MSG_MORE", 0)
 O_DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
 RWF_NOWAIT: int | None = _of_linux(os, "RWF_NOWAIT") if hasattr(os, "preadv") else None

@@ -25,6 +25,7 @@
     clock.py                its clock
     memory_storage.py       a file system in memory, with faults on request, and its snapshots
     memory_contents.py      contents of its files, which snapshots share
+    memory_chunks.py        memory of long files, used again by later ones
     memory_coordination.py  a coordination ensemble in memory, with faults on request
     memory_transport.py     connections of brokers with files in memory
     cuts.py                 cuts between the brokers of a cluster

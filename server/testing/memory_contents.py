@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from ottla.replication.log.storage import Buffer
 from ottla.replication.system import file_in_memory
+from ottla.server.testing.memory_chunks import CHUNK_BYTES, Chunk
 
 MIRRORED_BYTES = 1 << 20  # copied at a time
-PIECES_MAX = 8  # more are joined, so that a read looks at few of them
+SHORT_BYTES_MAX = 256 * 1024  # longer ones are in chunks
+PIECES_MAX = 8  # of short contents; more are joined
 
 
 class _Piece(NamedTuple):
     """The first `length` bytes of a buffer. Only bytes behind them may still change."""
 
-    buffer: bytes | bytearray
+    buffer: bytes | bytearray | Chunk
     length: int
 
 
@@ -88,47 +92,93 @@ class _Mirror:
         return self._descriptor
 
 
+class _Layout(NamedTuple):
+    """Where the bytes of contents lie. A whole one takes the place of another, because threads look at it meanwhile."""
+
+    pieces: tuple[_Piece, ...]
+    ends: tuple[int, ...]
+    """End of each piece, as a position in the contents."""
+    start: int
+    """Number of the bytes before the tail."""
+    tail: bytearray | Chunk
+    """What follows the pieces, and grows."""
+
+    @classmethod
+    def of(cls, pieces: tuple[_Piece, ...]) -> _Layout:
+        ends = tuple(accumulate([length for _, length in pieces]))
+        start = ends[-1] if ends else 0
+        # Short pieces come from restored snapshots to which was appended; a long file has a chunk in each piece.
+        if len(pieces) > PIECES_MAX + 2 * (start // CHUNK_BYTES):
+            pieces, ends = (_Piece(_joined(pieces), start),), (start,)
+        return cls(pieces, ends, start, bytearray())
+
+    def followed_by_chunk(self) -> _Layout:
+        """Return these bytes with a new chunk as the tail."""
+        length = len(self.tail)
+        if not length:
+            return self._replace(tail=Chunk())
+        end = self.start + length
+        return _Layout((*self.pieces, _Piece(self.tail, length)), (*self.ends, end), end, Chunk())
+
+
 class Contents:
     """Contents that can change. The bytes are some frozen pieces, then a buffer to which is appended."""
 
-    __slots__ = ("_base", "_base_length", "_mirror", "_promised", "_tail")
+    __slots__ = ("_layout", "_mirror", "_promised")
 
     def __init__(self, frozen: FrozenContents = EMPTY) -> None:
         self._mirror: _Mirror | None = None
-        self._begin(frozen.pieces, frozen.length)
+        self._begin(frozen.pieces)
 
-    def _begin(self, pieces: tuple[_Piece, ...], length: int) -> None:
-        self._base = pieces if len(pieces) <= PIECES_MAX else (_Piece(_joined(pieces), length),)
-        self._base_length = length
-        self._tail = bytearray()
+    def _begin(self, pieces: tuple[_Piece, ...]) -> None:
+        self._layout = _Layout.of(pieces)
         self._promised = 0  # bytes of the tail that frozen contents hold
 
     def __len__(self) -> int:
-        return self._base_length + len(self._tail)
+        layout = self._layout
+        return layout.start + len(layout.tail)
 
     def __bytes__(self) -> bytes:
-        return _joined((*self._base, _Piece(self._tail, len(self._tail)))) if self._base else bytes(self._tail)
+        pieces, _, _, tail = self._layout
+        return _joined((*pieces, _Piece(tail, len(tail))))
 
     def freeze(self) -> FrozenContents:
         """Return these contents as they are now."""
-        tail = self._tail
-        if not tail:
-            return FrozenContents(self._base, self._base_length)
-        self._promised = length = len(tail)  # asked once, because threads append meanwhile
-        return FrozenContents((*self._base, _Piece(tail, length)), self._base_length + length)
+        pieces, _, start, tail = self._layout
+        length = len(tail)  # asked once, because threads append meanwhile
+        if not length:
+            return FrozenContents(pieces, start)
+        self._promised = length
+        return FrozenContents((*pieces, _Piece(tail, length)), start + length)
 
     def append(self, buffer: Buffer) -> None:
         """Add bytes at the end."""
-        self._tail += buffer
+        tail = self._layout.tail
+        if isinstance(tail, bytearray) and len(tail) + len(buffer) <= SHORT_BYTES_MAX:
+            tail += buffer
+            return
+        with memoryview(buffer) as view:
+            at = 0 if isinstance(tail, bytearray) else tail.append(view)
+            while at < len(view):
+                chunk = self._begin_chunk()
+                at += chunk.append(view[at:])
+
+    def _begin_chunk(self) -> Chunk:
+        self._layout = self._layout.followed_by_chunk()
+        self._promised = 0
+        assert isinstance(self._layout.tail, Chunk)
+        return self._layout.tail
 
     def truncate(self, size: int) -> None:
         """Cut the contents to `size` bytes; do nothing if they are shorter."""
         self._mirror = None
-        kept = size - self._base_length
-        if kept >= self._promised:
-            del self._tail[kept:]
-        else:  # somebody holds the bytes that go, so they stay where they are
-            self._begin(*_cut(self.freeze(), size))
+        tail, kept = self._layout.tail, size - self._layout.start
+        if kept < self._promised or kept < 0:  # somebody holds the bytes that go, so they stay where they are
+            self._begin(_cut(self.freeze(), size))
+        elif isinstance(tail, bytearray):
+            del tail[kept:]
+        else:
+            tail.truncate(kept)
 
     def descriptor(self) -> int:
         """Return a descriptor of a copy of these bytes, valid until the next cut."""
@@ -138,45 +188,45 @@ class Contents:
 
     def read(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes from `position` on; fewer at the end."""
-        start = position - self._base_length
-        if start >= 0:
-            # Not by a view: while one exists no other thread could append.
-            return bytes(self._tail[start : start + length])
-        if start + length <= 0 and len(self._base) == 1:  # as nearly always in what was restored
-            return bytes(self._base[0].buffer[position : position + length])
-        return b"".join(bytes(buffer[begin:end]) for buffer, begin, end in self._parts(position, length))
+        # Not by a view: while one exists no other thread could append.
+        pieces, _, start, tail = self._layout
+        if (begin := position - start) >= 0:
+            return bytes(tail[begin : min(begin + length, len(tail))])
+        if len(pieces) == 1 and position + length <= start:  # as nearly always in what was restored
+            return bytes(pieces[0].buffer[position : position + length])
+        return b"".join([buffer[begin:end] for buffer, begin, end in self._parts(position, length)])
 
     def first_view(self, position: int, length: int) -> memoryview:
         """Return a view of bytes from `position` on: of `length`, or as many as lie in one piece.
 
         Release it before the next change: a buffer cannot grow while a view of it exists.
         """
-        start = position - self._base_length
-        if start >= 0:
-            return memoryview(self._tail)[start : start + length]
         for buffer, begin, end in self._parts(position, length):
-            return memoryview(buffer)[begin:end]
+            return (buffer.view() if isinstance(buffer, Chunk) else memoryview(buffer))[begin:end]
         return memoryview(b"")
 
-    def _parts(self, position: int, length: int) -> Iterator[tuple[bytes | bytearray, int, int]]:
+    def _parts(self, position: int, length: int) -> Iterator[tuple[bytes | bytearray | Chunk, int, int]]:
         """Yield the buffers that hold a range, each with the beginning and the end of its part."""
-        at, end = 0, position + length
-        for buffer, size in (*self._base, _Piece(self._tail, len(self._tail))):
-            if at >= end:
+        pieces, ends, start, tail = self._layout
+        last = position + length
+        for index in range(bisect_right(ends, position), len(pieces)):
+            buffer, size = pieces[index]
+            at = ends[index] - size
+            if at >= last:
                 return
-            if position < at + size:
-                yield buffer, max(0, position - at), min(size, end - at)
-            at += size
+            yield buffer, max(0, position - at), min(size, last - at)
+        if (end := min(len(tail), last - start)) > (begin := max(0, position - start)):
+            yield tail, begin, end
 
 
 def _joined(pieces: tuple[_Piece, ...]) -> bytes:
-    if len(pieces) == 1 and len(pieces[0].buffer) == pieces[0].length:
-        return bytes(pieces[0].buffer)
-    return b"".join(buffer[:length] for buffer, length in pieces)
+    if len(pieces) == 1:
+        return bytes(pieces[0].buffer[: pieces[0].length])  # of bytes it is no copy
+    return b"".join([buffer[:length] for buffer, length in pieces])
 
 
-def _cut(frozen: FrozenContents, size: int) -> tuple[tuple[_Piece, ...], int]:
-    """Return the pieces of the first `size` bytes, and their number."""
+def _cut(frozen: FrozenContents, size: int) -> tuple[_Piece, ...]:
+    """Return the pieces of the first `size` bytes."""
     kept: list[_Piece] = []
     left = size
     for buffer, length in frozen.pieces:
@@ -184,4 +234,4 @@ def _cut(frozen: FrozenContents, size: int) -> tuple[tuple[_Piece, ...], int]:
             break
         kept.append(_Piece(buffer, min(length, left)))
         left -= kept[-1].length
-    return tuple(kept), size - max(0, left)
+    return tuple(kept)

@@ -346,6 +346,12 @@ class MemoryStorage:
         """Simulate the end of the process; written data remains."""
         self._locks.clear()
 
+    def discard(self) -> None:
+        """Forget the bytes of all files. The objects of a broker that has ended stay until garbage is collected."""
+        for names in (self._root, self._durable):
+            for _, file in _files_in("", names):
+                file.set(b"")
+
     def files(self) -> list[str]:
         """The paths of all files."""
         return [path for path, _ in _files_in("", self._root)]

@@ -165,10 +165,18 @@ class Node:
 
     async def kill(self) -> None:
         """End the broker as SIGKILL does. Its disk keeps what was written until now, its connections break."""
+        left_behind = self.storage
         if self._life is not None and not self._ended.is_set():
             # Whatever the broker does on its way out it does to the disk that is left behind.
-            self.storage = self.storage.copy()
+            self.storage = left_behind.copy()
         await self._end_at_once()
+        if self.storage is not left_behind:
+            left_behind.discard()
+
+    async def close(self) -> None:
+        """End the broker at once. Nothing is left of its disk."""
+        await self._end_at_once()
+        self.storage.discard()
 
     async def restore(self, disk: StorageSnapshot) -> None:
         """End the broker as `kill` does, and put back a disk; `start` then serves it on the same port.
@@ -176,7 +184,7 @@ class Node:
         The broker is reserved from now on; whoever calls this ends that.
         """
         self.is_reserved = True
-        await self._end_at_once()
+        await self.close()
         self.storage = MemoryStorage.from_snapshot(disk, self._loop.clock.now_ms)
 
     async def _end_at_once(self) -> None:

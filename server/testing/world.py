@@ -157,7 +157,7 @@ class World:
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 for node in self.nodes.values():
-                    nursery.start_soon(node.kill)
+                    nursery.start_soon(node.close)
             if self._life is not None:
                 self._life.cancel()
                 await self._tree_ended.wait()

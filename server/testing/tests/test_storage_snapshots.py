@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
 import pytest
@@ -9,7 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.server.testing.memory_contents import PIECES_MAX, Contents
+from ottla.replication.system import MADV_FREE
+from ottla.server.testing import memory_chunks, memory_contents
+from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.memory_chunks import CHUNK_BYTES, POOLED_BYTES_MAX
+from ottla.server.testing.memory_contents import PIECES_MAX, SHORT_BYTES_MAX, Contents
 from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
 from ottla.wire.tests.effort import examples
 
@@ -31,6 +36,12 @@ class Sharing(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        # A few bytes are a long file then, which is in chunks.
+        self.patch.setattr(memory_chunks, "CHUNK_BYTES", 5)
+        self.patch.setattr(memory_chunks, "_pool", deque())
+        self.patch.setattr(memory_contents, "CHUNK_BYTES", 5)
+        self.patch.setattr(memory_contents, "SHORT_BYTES_MAX", 8)
         first = MemoryStorage()
         first.make_directory("/a")
         first.make_directory("/b")
@@ -115,14 +126,20 @@ class Sharing(RuleBasedStateMachine):
         storage, files = self._one(number)
         self.storages = [*self.storages[-3:], (storage.copy(), dict(files))]
 
+    def teardown(self) -> None:
+        self.storages, self.snapshots = [], []  # so that their chunks go to their own pool
+        self.patch.undo()
+
     @invariant()
     def all_are_as_told(self) -> None:
         for storage, files in self.storages:
             assert contents_of(storage) == files
             for path, data in files.items():
                 file = storage.open(path)
-                assert (file.size(), file.read_at(2, 3)) == (len(data), data[2:5])
+                assert (file.size(), file.read_at(2, 3), file.read_at(4, 9)) == (len(data), data[2:5], data[4:13])
                 assert bytes(file.view_at(2, 1)) == data[2:3]
+                view = bytes(file.view_at(6, 9))
+                assert data[6:15].startswith(view) and bool(view) == (len(data) > 6)
         for snapshot, files in self.snapshots:
             assert frozen(snapshot) == files
 
@@ -246,7 +263,77 @@ class GrowingTail(bytearray):
 
 def test_a_copy_is_of_one_moment_while_a_thread_appends():
     contents = Contents()
-    contents._tail = GrowingTail(b"abc")
+    contents._layout = contents._layout._replace(tail=GrowingTail(b"abc"))
     frozen = contents.freeze()
     ((_, length),) = frozen.pieces
     assert frozen.length == length == contents._promised
+
+
+needs_pool = pytest.mark.skipif(MADV_FREE is None, reason="this system cannot take kept memory back")
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> deque[object]:
+    made: deque[object] = deque()
+    monkeypatch.setattr(memory_chunks, "_pool", made)
+    return made
+
+
+@needs_pool
+def test_memory_that_nobody_holds_is_used_again(pool: deque[object]) -> None:
+    long = bytes(range(256)) * (2 * CHUNK_BYTES // 256)
+    contents = Contents()
+    contents.append(b"first")
+    contents.append(long)
+    kept = contents.freeze()
+    contents.append(long)
+    contents = Contents()
+    assert len(pool) == 2  # the others are the copy's
+    again = Contents()
+    again.append(b"x" * (2 * CHUNK_BYTES))
+    assert not pool and bytes(kept) == b"first" + long
+    del again, kept
+    assert len(pool) == 4
+
+
+@needs_pool
+def test_a_bounded_amount_of_memory_is_kept(pool: deque[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory_chunks._POOLED_MAX * CHUNK_BYTES == POOLED_BYTES_MAX
+    monkeypatch.setattr(memory_chunks, "_POOLED_MAX", 3)
+    many = [memory_chunks.Chunk() for _ in range(5)]
+    del many
+    assert len(pool) == 3
+
+
+def test_many_short_files_take_no_chunks(pool: deque[object]) -> None:
+    storage = MemoryStorage()
+    for number in range(100):
+        storage.write(f"/{number}", bytes(SHORT_BYTES_MAX // 100))
+    storage.discard()
+    assert not pool and set(contents_of(storage).values()) == {b""}
+
+
+@needs_pool
+def test_a_closed_world_gives_its_memory_back_and_leaves_a_snapshot_its_own(pool: deque[object]) -> None:
+    values = [bytes([number]) * (CHUNK_BYTES - 1000) for number in range(6)]
+    with Kafka() as kafka:
+        kafka.topic("orders")
+        for value in values[:3]:
+            kafka.produce("orders", value)
+        snapshot = kafka.snapshot()
+        for value in values[3:]:
+            kafka.produce("orders", value)
+        kafka.restore(snapshot)
+        assert len(pool) >= 2  # of the records that the restore has taken away
+        kafka.reset()
+        kafka.topic("orders")
+        for value in values[3:]:
+            kafka.produce("orders", value)
+        kafka.broker(0).kill()
+        kafka.broker(0).start()
+        assert [each.value for each in kafka.records("orders")] == values[3:]
+    before = len(pool)
+    with Kafka.of(snapshot) as kafka:
+        assert [each.value for each in kafka.records("orders")] == values[:3]
+    del snapshot
+    assert len(pool) >= before + 3
