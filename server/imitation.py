@@ -32,14 +32,14 @@ class TopicPolicy:
     """Topic settings that a client may give only while it creates the topic."""
     limits: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     """Least and greatest value of settings that are numbers, by name; None: no limit."""
-    refused_values: Mapping[str, str] = field(default_factory=dict)
-    """Values, by name of the setting, that must not occur in a list."""
     replication_factor: int | None = None
     """Only replication factor that a client may ask for. The topic gets the broker's default; None: any."""
     partitions_of_topic_max: int | None = None
     """Most partitions of one topic; None: no limit."""
     partitions_max: int | None = None
     """Most partitions of all topics together, without internal ones; None: no limit."""
+    partitions_error: ErrorCode = ErrorCode.POLICY_VIOLATION
+    """Error of a request for more than `partitions_max`."""
     topics_max: int | None = None
     """Most topics, without internal ones; None: no limit."""
     grows: bool = True
@@ -82,7 +82,7 @@ class TopicPolicy:
         if self.partitions_of_topic_max is not None and count > self.partitions_of_topic_max:
             raise refusal(f"A topic can have no more than {self.partitions_of_topic_max} partitions.")
         if self.partitions_max is not None and sum(sizes.values()) - before + count > self.partitions_max:
-            raise refusal(f"There can be no more than {self.partitions_max} partitions.")
+            raise KafkaError(self.partitions_error, f"There can be no more than {self.partitions_max} partitions.")
 
     def _check_names(self, names: Iterable[str], more: Collection[str]) -> None:
         if self.editable is None:
@@ -100,8 +100,6 @@ class TopicPolicy:
                 raise refusal(f"{name} must be at least {least}.")
             if number is not None and greatest is not None and number > greatest:
                 raise refusal(f"{name} must be at most {greatest}.")
-            if name in self.refused_values and self.refused_values[name] in text.replace(" ", "").split(","):
-                raise refusal(f"{name} must not have {self.refused_values[name]}.")
 
 
 def refusal(message: str) -> KafkaError:

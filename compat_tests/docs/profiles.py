@@ -25,17 +25,17 @@ application meets in its tests what it will meet there: requests that are missin
 
 What a profile does:
 
-- ApiVersions answers list the profile's versions. A request in another version ends the connection, as Kafka ends it.
-- The profile's settings take the place of Kafka 4.4's defaults. A test's own settings count more, and so do those with which the
-  lab spares tests waits (`group.initial.rebalance.delay.ms` is 0).
-- What a service refuses is POLICY_VIOLATION, as of a Kafka broker with a policy for topics. The services do not document their own codes.
-- Where a service insists on three replicas, a request for three is taken and any other number refused. The topic has as many as the lab
-  has brokers for.
-- In a cluster brokers speak to each other as they are, on the same listener; there a version that is not told is served all the same.
+- ApiVersions answers list the profile's versions. A request in another version ends the connection, as in Kafka.
+- The profile's settings replace Kafka 4.4's defaults. A test's own settings come before them, and so does
+  `group.initial.rebalance.delay.ms=0`, which every Kafka inside a test has.
+- Topics and settings that a service does not allow are refused with POLICY_VIOLATION, as by a Kafka broker with a policy for topics,
+  unless the service documents another error.
+- If a service demands three replicas, a request for any other number is refused. A test with one broker still gets one replica.
+- The brokers of a cluster use a listener of their own, with all versions.
 - Snapshots and forks keep the profile.
 
-A profile is data (`server/testing/profiles.py`): `ottla.testing.profile_of("kafka-2.8")` has its settings, its restrictions and its
-differences. Differences marked *not imitated* are documented by the service and not shown by the broker.
+`ottla.testing.profile_of("kafka-2.8")` returns a profile with its settings, its restrictions and its differences. A difference marked
+*not imitated* is documented, and the broker does not behave so. Sources were read in November 2026.
 """
 
 
@@ -60,7 +60,7 @@ def _anchor(profile: Profile) -> str:
 
 def _section(profile: Profile) -> str:
     differences = [
-        f"| {each.text}{'' if each.is_imitated else ' (*not imitated*)'} | {each.source} |\n"
+        f"| {each.text}{'' if each.is_imitated else ' (*not imitated*)'} | [{each.source.title}]({each.source.url}) |\n"
         for each in profile.differences
     ]
     settings = ", ".join(f"`{name}={value}`" for name, value in profile.settings.items())

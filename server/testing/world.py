@@ -21,8 +21,8 @@ from ottla.server.testing.clock import pause
 from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
-from ottla.server.testing.node import Node
-from ottla.server.testing.profiles import default_settings
+from ottla.server.testing.node import HOST, Node
+from ottla.server.testing.profiles import PROFILE, default_settings
 from ottla.server.testing.wire_tap.wire import Wire
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -43,6 +43,13 @@ QUICK = {
     "share.coordinator.state.topic.num.partitions": "4",
 }
 """Settings of a world in place of Kafka's defaults, so that a test does not wait; a test may give others."""
+
+OF_BROKERS = {
+    "listeners": f"PLAINTEXT://{HOST}:0,BROKERS://{HOST}:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
+}
+"""Listeners of a cluster with a profile: brokers speak to each other as they are, on a port of their own."""
 
 SESSION_TIMEOUT_S = 18.0
 SILENCE_S = 1e9
@@ -77,7 +84,7 @@ class World:
         self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
         """Tree of a cluster; None for a broker that is alone, whose tree is on its disk."""
         given = dict(settings or {})
-        of_cluster = self._of_cluster(brokers) if self.tree else {}
+        of_cluster = self._of_cluster(brokers, has_profile=PROFILE in given) if self.tree else {}
         self.settings = {**default_settings(given), **QUICK, **of_cluster, **given}
         ids = range(1, brokers + 1) if self.tree else range(1)
         self._links: dict[int, Link] = {}
@@ -92,9 +99,10 @@ class World:
         }
 
     @staticmethod
-    def _of_cluster(brokers: int) -> dict[str, str]:
+    def _of_cluster(brokers: int, *, has_profile: bool) -> dict[str, str]:
         copies = str(min(3, brokers))
         return {
+            **(OF_BROKERS if has_profile else {}),
             "zookeeper.connect": "memory:2181",
             "zookeeper.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
             "default.replication.factor": copies,
