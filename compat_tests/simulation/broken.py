@@ -16,7 +16,6 @@ from unittest import mock
 import trio
 from compat_tests.simulation.cluster import Outcome, Plan, Simulation
 from compat_tests.simulation.groups import LOCK_MS
-from compat_tests.simulation.run import with_fixed_hashes
 
 from ottla.groupcoord.classic import rebalancing
 from ottla.groupcoord.consumer.group import ConsumerState
@@ -317,5 +316,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    with_fixed_hashes("compat_tests.simulation.broken", sys.argv[1:])
     sys.exit(main(sys.argv[1:]))

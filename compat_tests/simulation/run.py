@@ -7,7 +7,6 @@ python -m compat_tests.simulation.run --seeds 1..1000 --processes 2
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -22,13 +21,6 @@ class Told(NamedTuple):
     is_good: bool
     seconds: float
     words: str
-
-
-def with_fixed_hashes(module: str, arguments: list[str]) -> None:
-    """Begin anew with the one thing fixed that cannot be fixed from inside: the order of sets of strings."""
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
 
 
 def main(arguments: list[str]) -> int:
@@ -90,5 +82,4 @@ def _words(outcome: Outcome, seconds: float) -> Iterable[str]:
 
 
 if __name__ == "__main__":
-    with_fixed_hashes("compat_tests.simulation.run", sys.argv[1:])
     sys.exit(main(sys.argv[1:]))

@@ -200,7 +200,7 @@ class Members:
         self.protocol_type = protocol_type
         self.leader_id = leader_id
         self.pending_join: set[str] = set()
-        self.pending_sync: set[str] = set()
+        self.pending_sync: dict[str, None] = {}
         # Counted as joins come and go. A walk over the members at every join would make a rebalance quadratic.
         self.awaiting_join_count = 0
         self.metadata_bytes = 0
@@ -254,7 +254,7 @@ class Members:
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.by_id), None)
         self.pending_join.discard(member_id)
-        self.pending_sync.discard(member_id)
+        self.pending_sync.pop(member_id, None)
         return member
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
@@ -265,7 +265,7 @@ class Members:
         member.is_new = False
         self.by_id[new_member_id] = member
         self.static[group_instance_id] = new_member_id
-        self.pending_sync.discard(old_member_id)
+        self.pending_sync.pop(old_member_id, None)
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id
         return member

@@ -372,7 +372,7 @@ class ClassicGroup(ClassicState):
         self._transition_to(COMPLETING_REBALANCE)
         self._log_rebalance()
         # A member may get its answer and vanish. `expire_sync` drops those that never ask for their assignment.
-        self.members.pending_sync = set(self.members.by_id)
+        self.members.pending_sync = dict.fromkeys(self.members.by_id)
         self._schedule(SYNC, self.members.rebalance_timeout_ms)
         # The answers. They wait for no record, because nothing is written before the leader has sent the assignment.
         # A crash until then costs one more rebalance.
@@ -406,7 +406,7 @@ class ClassicGroup(ClassicState):
     def expire_sync(self) -> None:
         """Drop the members that sent no SyncGroup before the deadline, and rebalance."""
         if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
-            # A copy, because `_drop` takes the members out of the set.
+            # A copy, because `_drop` takes the members out of it.
             self._effects.carry_on(self._drop_silent(list(self.members.pending_sync)))
 
     def _drop_silent(self, silent: list[str]) -> Steps:
@@ -424,7 +424,7 @@ class ClassicGroup(ClassicState):
             return
         member = self.members.by_id[request.member_id]
         # It has asked, so `expire_sync` must not drop it, whatever becomes of this request.
-        self.members.pending_sync.discard(member.member_id)
+        self.members.pending_sync.pop(member.member_id, None)
         if not self.members.pending_sync:
             self._cancel(SYNC)
         if self.state is STABLE:

@@ -50,12 +50,12 @@ def _readers(spec: GroupSpec, members: list[Subscriber]) -> Iterable[tuple[bytes
     """Return topics with the ids of the members that read them, in the order of `members`."""
     if spec.is_homogeneous:
         everybody = [each.member_id for each in members]
-        return [(topic_id, everybody) for topic_id in members[0].topic_ids] if members else []
+        return [(topic_id, everybody) for topic_id in sorted(members[0].topic_ids)] if members else []
     readers: dict[bytes, list[str]] = {}
     for member in members:
         for topic_id in member.topic_ids:
             readers.setdefault(topic_id, []).append(member.member_id)
-    return readers.items()
+    return [(topic_id, readers[topic_id]) for topic_id in sorted(readers)]
 
 
 UNIFORM = "uniform"
@@ -168,7 +168,7 @@ class _Mixed:
         for number, member in enumerate(spec.subscribers):
             for topic_id in member.topic_ids:
                 self._readers.setdefault(topic_id, []).append(number)
-        self._owners = {each: [NOBODY] * spec.partition_counts[each] for each in self._readers}
+        self._owners = {each: [NOBODY] * spec.partition_counts[each] for each in sorted(self._readers)}
         self._sizes = [0] * len(spec.subscribers)
 
     def assign(self) -> Mapping[str, Assignment]:

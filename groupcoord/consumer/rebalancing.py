@@ -126,7 +126,7 @@ def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
 def _divide(progress: Progress, goal: Goal) -> _Parts:
     parts = _Parts({}, {}, {}, False)
     some_are_taken = False
-    for topic_id in progress.assigned.keys() | goal.target.keys():
+    for topic_id in {**progress.assigned, **goal.target}:
         has: Mapping[int, int] = progress.assigned.get(topic_id, {})
         target = goal.target.get(topic_id, frozenset()) if topic_id in goal.topic_ids else frozenset()
         if kept := {each: epoch for each, epoch in has.items() if each in target}:

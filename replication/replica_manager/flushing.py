@@ -187,12 +187,12 @@ class CheckpointWriter:
         self._logs_in = logs_in
         self._lock = trio.Lock()
         self._under_way: Mapping[tuple[str, int], int] = {}  # what is being written, or collected for that
-        self._cut: set[HeldDirectory] = set()
+        self._cut: dict[HeldDirectory, None] = {}
         self._was_cut = trio.Event()
 
     def note_cut(self, held: HeldDirectory) -> None:
         """Request new checkpoints after a log was truncated below its recovery point or within its compacted part."""
-        self._cut.add(held)
+        self._cut[held] = None
         self._was_cut.set()
 
     async def run(self) -> None:
@@ -201,7 +201,7 @@ class CheckpointWriter:
             await self._was_cut.wait()
             # Replaced before the writing: a cut during it sets the new one.
             self._was_cut = trio.Event()
-            cut, self._cut = self._cut, set()
+            cut, self._cut = self._cut, {}
             for held in cut:
                 # A full disk may have room again later. Until then a crash
                 # would recover by the old point, so it is tried on and on.

@@ -93,7 +93,7 @@ class AclStore:
         found: dict[Pattern, list[Entry]] = {}
         for number, pattern in enumerate(patterns, 1):
             if acl_filter.patterns.matches(pattern):
-                entries = [each for each in known.get(pattern, ()) if acl_filter.entries.matches(each)]
+                entries = sorted(each for each in known.get(pattern, ()) if acl_filter.entries.matches(each))
                 if entries:
                     found[pattern] = entries
             if number % NODES_PER_SLICE == 0:
@@ -133,7 +133,7 @@ class AclStore:
                     pattern: Pattern, known: frozenset[Entry], found: list[tuple[int, Acl]] = found
                 ) -> frozenset[Entry]:
                     kept = []
-                    for entry in known:
+                    for entry in sorted(known):
                         finders = [each for each in wanted[pattern] if filters[each].entries.matches(entry)]
                         found.extend([(each, Acl(pattern, entry)) for each in finders])
                         if not finders:

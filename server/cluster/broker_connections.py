@@ -71,7 +71,7 @@ class BrokerConnections:
         self._broker = broker
         self._listener = broker.config.inter_broker_listener_name
         self._control_plane = broker.config.control_plane_listener_name or self._listener
-        self._peers = {} if is_alone else {each: self._peers_at(each) for each in broker.config.between_brokers}
+        self._peers = {} if is_alone else {each: self._peers_at(each) for each in sorted(broker.config.between_brokers)}
 
     def _peers_at(self, listener: str) -> Peers:
         from ottla.server.peers.tcp import PeerConnectionConfig  # a lone broker connects to nobody

@@ -226,18 +226,20 @@ class ConfigNotifications:
         held, number = await self._notices.read()
         entities = {_entity(data) for data in held}
         # Others may show while these are read; they have their turn after it.
-        unread = list(self._unread)
+        unread = set(self._unread)
         topics = {znodes.entity_name(each.removeprefix(TOPICS)) for each in entities if each.startswith(TOPICS)}
-        await self._read_topics([*unread, *topics.difference(unread)])
+        # In order, so that a run of a simulation is the same whatever order Python gives to sets of texts.
+        await self._read_topics(sorted(unread | topics))
         await self._read_broker(entities)
-        await self._settings.entities.read(entities)
+        await self._settings.entities.read(sorted(entities))
         # Only now: if reading fails, the same topics are read again.
         self._unread.difference_update(unread)
         await self._notices.heeded(number)
 
     async def _read_below(self) -> None:
         while self._unread_below:
-            path = self._unread_below.pop()
+            path = min(self._unread_below)
+            self._unread_below.discard(path)
             try:
                 await self._settings.read_all_below(path)
             except CoordinationUnavailable:

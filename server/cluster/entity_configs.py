@@ -172,7 +172,7 @@ class EntityConfigs:
                     nursery.start_soon(self._read_clients, user, found, failures)
             if failures:
                 raise failures[0]
-        await self._take_all({entity: found.get(entity) for entity in {*self._known, *found}})
+        await self._take_all({entity: found.get(entity) for entity in {**self._known, **found}})
 
     async def _read_clients(self, user: str, found: dict[str, Node], failures: list[CoordinationError]) -> None:
         try:

@@ -118,7 +118,7 @@ class Listener:
         self.buffers, self.readiness, self.limits = buffers, readiness, limits
         self.quotas = broker.quotas
         self.frame_bytes_max = config.socket_request_max_bytes
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self._socket, self._accept, self._clock_ms = sock, accept, clock_ms
         self._send_buffer_bytes = send_buffer_bytes(config.socket_send_buffer_bytes)
         idle_ms = config.connections_max_idle_ms
@@ -212,7 +212,7 @@ class Listener:
         """Return the connection of an accepted socket; somebody has to run it."""
         connection = Connection(transport, host, self, principal)
         connection.clock_ms = self._clock_ms
-        self.connections.add(connection)
+        self.connections[connection] = None
         return connection
 
     def _prepare(self, sock: socket.socket) -> None:
@@ -230,7 +230,7 @@ class Listener:
             await connection.run()
         finally:
             logger.debug("A connection of %s to %s has ended", host, self.name)
-            self.connections.discard(connection)
+            self.connections.pop(connection, None)
             self.limits.release(host, self.name)
 
     async def _close_later(self, sock: socket.socket, seconds: float) -> None:

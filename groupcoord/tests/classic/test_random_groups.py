@@ -198,7 +198,7 @@ def check(talk: Conversation) -> None:
     assert group.state is COMPLETING_REBALANCE or all(member.awaiting_sync is None for member in members)
     assert (group.state is EMPTY) <= (len(members) == 0)
     assert members.leader_id in members or (members.leader_id is None and not members)
-    assert members.pending_sync <= set(members.by_id)
+    assert members.pending_sync.keys() <= members.by_id.keys()
     assert not members.pending_join & set(members.by_id)
     assert len(members.static) == sum(member.is_static for member in members)
 

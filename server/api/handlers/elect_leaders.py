@@ -61,9 +61,10 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Br
     if sum(len(topic.partitions) for topic in request.topic_partitions or ()) > PARTITIONS_TO_CHANGE_MAX:
         return _response({}, ErrorCode.POLICY_VIOLATION)
     if request.topic_partitions is not None:
-        asked = {(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions}
+        named = ((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
     else:
-        asked = {(topic.name, index) for topic in cluster.topics.values() for index in range(len(topic.partitions))}
+        named = ((topic.name, index) for topic in cluster.topics.values() for index in range(len(topic.partitions)))
+    asked = dict.fromkeys(named)  # each once, in an order that every run of a simulation has
     if request.election_type not in ElectionType._value2member_map_:
         return _response(
             dict.fromkeys(asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)), ErrorCode.UNKNOWN_SERVER_ERROR

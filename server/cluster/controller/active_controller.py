@@ -284,8 +284,9 @@ class ActiveController:
         for name, topic in found.items():
             self.states.load_topic(name, *topic)
             await trio.lowlevel.checkpoint()
-        for name in set(new) - found.keys():
-            self._unwatch(znodes.topic_path(name))
+        for name in new:
+            if name not in found:
+                self._unwatch(znodes.topic_path(name))
         return list(found)
 
     async def _start(self) -> None:
@@ -494,7 +495,7 @@ class ActiveController:
 
     async def _look_at_isr_changes(self) -> None:
         partitions, nodes = await self._reader.isr_changes()
-        await self._writer.read_again({topic for topic, _ in partitions})
+        await self._writer.read_again(sorted({topic for topic, _ in partitions}))
         await self._carry_out(Decision)
         await self._tree.delete(nodes)
 

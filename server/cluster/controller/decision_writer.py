@@ -184,7 +184,7 @@ class DecisionWriter:
         if isinstance(problem, NodeExists | NoNode):
             await self._note_nodes(part)
         # 3. Know the topics as they are written.
-        await self.read_again({_topic(change) for change in part.changes})
+        await self.read_again(dict.fromkeys(map(_topic, part.changes)))
 
     async def _note_nodes(self, part: Decision) -> None:
         operations = [each for change in part.changes for each in change.operations]

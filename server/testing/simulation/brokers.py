@@ -101,7 +101,7 @@ class SimListener(Listener):
         host = f"host-{sock.to}"
         self.limits.admit(host, self.name)
         connection = Connection(SimTransport(sock), host, self)
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._nursery.start_soon(self._serve, connection, host)
 
 

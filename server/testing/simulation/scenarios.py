@@ -13,8 +13,8 @@
     assert result.is_good, result
 
 A seed decides what takes how long, which faults happen when, and what `sim.chance` gives: a run of one seed does the same in every
-process. A scenario that goes through a set of texts needs PYTHONHASHSEED=0 in the environment for that, as Python orders such sets
-by a number of its own in each process; so do a few paths of brokers while partitions move.
+process. A scenario that goes through a set of texts needs PYTHONHASHSEED=0 in the environment for that, because Python orders
+such sets by a number of its own in each process.
 """
 
 import contextlib
@@ -451,7 +451,7 @@ def simulate(
     name = getattr(scenario, "__name__", "scenario")
     repeat = f"simulate({name}, seeds=[{{seed}}]), with trace=print for every message"
     if not os.environ.get("PYTHONHASHSEED", "random").isdigit():
-        repeat += "; should that go well, run both with PYTHONHASHSEED=0"
+        repeat += "; if that run is good, the scenario goes through a set: set PYTHONHASHSEED=0"
     return Result(len(traces), failures, traces, repeat)
 
 

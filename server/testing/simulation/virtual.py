@@ -3,9 +3,10 @@
 `run(main, seed)` is `trio.run` on a clock that jumps to the next deadline when nobody has anything to do, and makes the
 calls of an agenda on its way. All that could
 differ between two runs is replaced meanwhile: the order in which trio wakes tasks (seeded), the clocks of the `time`
-module (they tell virtual time), `uuid`, `os.urandom` and the `random` module (seeded), threads (the work is done in place,
-after a virtual delay). What is left is the order of sets of strings: run Python with PYTHONHASHSEED=0. Other threads of the
-process go on as they are, such as that of a lab.
+module (they tell virtual time), `uuid`, `os.urandom`, `secrets` and the `random` module (seeded), threads (the work is done
+in place, after a virtual delay). What is left is the order of sets: Python has another one in each process for sets of texts
+and for sets of objects. So brokers go through no set where the order shows. Other threads of the process go on as they are,
+such as that of a lab.
 
 Trio has no public way to fix its order (pytest-trio uses the same two names), nor to jump to anything but a deadline.
 """
@@ -144,8 +145,11 @@ def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
             (time, "time", lambda: EPOCH_S + now()),
             (time, "time_ns", lambda: int((EPOCH_S + now()) * 1e9)),
             (time, "monotonic", now),
+            (time, "monotonic_ns", lambda: int(now() * 1e9)),
             (time, "perf_counter", now),
+            (time, "perf_counter_ns", lambda: int(now() * 1e9)),
             (os, "urandom", bytes_of),
+            (random, "_urandom", bytes_of),  # of `secrets`
             (uuid, "uuid4", lambda: uuid.UUID(bytes=bytes_of(16), version=4)),
         ):
             replaced.enter_context(mock.patch.object(owner, name, only_here(value, getattr(owner, name))))

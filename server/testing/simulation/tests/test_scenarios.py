@@ -3,10 +3,12 @@
 import logging
 import os
 import random
+import secrets
 import subprocess
 import sys
 import threading
 import time
+import uuid
 
 import pytest
 import trio
@@ -49,6 +51,18 @@ def test_a_seed_repeats_itself_in_a_process_with_other_hashes() -> None:
             subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
         )
     assert len(traces) == 1 and traces != {b""}
+
+
+def test_clocks_and_secrets_are_those_of_the_seed() -> None:
+    async def looks(sim: Simulation) -> None:
+        await sim.sleep(3.0)
+        now = int(trio.current_time() * 1e9)
+        assert now == time.monotonic_ns() == time.perf_counter_ns()
+        sim.tell(f"{secrets.token_hex(8)} {random.SystemRandom().random()} {uuid.uuid4()} {os.urandom(4).hex()}")
+        sim.check(False, "to see them")
+
+    first, second, other = (simulate(looks, seeds=[seed], brokers=1).failures[0] for seed in (1, 1, 2))
+    assert first == second and first.events[-1].text != other.events[-1].text
 
 
 def trace_of_a_stormy_run() -> str:
