@@ -49,3 +49,26 @@ def test_librdkafka_that_takes_the_broker_for_0_10_writes_and_reads():
         consumer.subscribe(["t"])
         assert consumer.poll(20).value() == b"value"
         consumer.close()
+
+
+def test_kafka_python_that_is_told_0_10_works_with_a_cluster():
+    with Kafka(3, profile="kafka-0.10") as kafka:
+        kafka.topic("t", partitions=2)
+        old = {"bootstrap_servers": kafka.bootstrap.split(","), "api_version": (0, 10)}
+        producer = KafkaProducer(**old, enable_idempotence=False)
+        consumer = KafkaConsumer("t", **old, group_id="g", auto_offset_reset="earliest")
+        try:
+            producer.send("t", b"value").get(20)
+            assert next(consumer).value == b"value"
+            consumer.commit()
+        finally:
+            consumer.close()
+            producer.close()
+        assert sum(kafka.group("g").offsets.values()) == 1
+
+
+def test_sarama_in_its_oldest_versions_works_with_0_10(go_admin):
+    with Kafka(profile="kafka-0.10") as kafka:
+        [steps] = go_admin("older", kafka.bootstrap)
+        assert steps == {"create": "<nil>", "offsets": "<nil> [0]", "delete": "<nil>"}
+        assert kafka.wire.saw("CreateTopics", version=0) and kafka.wire.saw("ListOffsets", version=0)

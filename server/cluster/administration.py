@@ -551,7 +551,7 @@ def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
         if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
     }
     for name, outcome in islice(refused.items(), 1):
-        logger.warning("%d topics cannot be created by asking for them, such as %s: %s", len(refused), name, outcome)
+        logger.warning("automatic creation of %d topics failed, such as %s: %s", len(refused), name, outcome)
 
 
 def _error_code(code: int) -> ErrorCode:

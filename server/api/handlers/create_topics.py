@@ -130,8 +130,8 @@ def _checked(broker: Broker) -> Callable[[NewTopic], NewTopic]:
     sizes = _sizes(broker)
 
     def check(topic: NewTopic) -> NewTopic:
-        # A name that is taken gets its own error later.
-        if topic.name not in sizes:
+        # A name that is taken gets its own error later. Internal topics are asked for by brokers that are not the controller.
+        if topic.name not in sizes and not is_internal_topic(topic.name):
             topic, sizes[topic.name] = policy.check_creation(topic, sizes, broker.config.replication.num_partitions)
         return topic
 

@@ -13,6 +13,7 @@ from compat_tests.support.wire_client import WireClient, decode_response
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.server.dispatch.apis import APIS
 from ottla.server.imitation import TopicPolicy
 from ottla.server.testing.errors import LabError
@@ -27,6 +28,7 @@ from ottla.wire.messages.alter_configs import (
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.create_topics import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest
 
 GOLDEN = Path(__file__).parents[3] / "compat_tests" / "differential" / "golden" / "api_versions" / "what_is_served.txt"
@@ -200,6 +202,14 @@ def test_msk_serverless_fixes_the_cleanup_policy_of_a_topic() -> None:
 def test_msk_serverless_counts_all_partitions() -> None:
     with Kafka(profile="msk-serverless") as kafka, refused(ErrorCode.INVALID_REQUEST):
         kafka.topic("t", partitions=2_401)
+
+
+def test_a_policy_lets_every_broker_create_internal_topics() -> None:
+    with Kafka(3, profile="event-hubs") as kafka:
+        other = next(each for each in kafka.brokers if each.node_id != kafka.controller)
+        kafka.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), broker=other.node_id)
+        kafka.call(kafka.world.until_shown, GROUP_METADATA_TOPIC)
+        assert kafka.topics() == {}
 
 
 def test_event_hubs_hangs_up_on_a_long_request() -> None:
