@@ -20,7 +20,16 @@ HEAD = """# Every call of `ottla.testing`
 
 This page is made from the code: `python -m compat_tests.docs.reference`. [Kafka inside a test](testing.md) explains how they are used.
 """
-LINE = 140
+MADE_BY_USERS = {"History", "Kafka"}
+"""Classes of `ottla.testing` whose constructors users call; others are made by a `Kafka`."""
+
+NOT_FOR_USERS = {
+    "Rule": {"acts_on"},
+    "Wire": {"acceptor", "note_answer", "note_request"},
+    "WireRequest": {"answered", "decode_answer", "decoded_once", "format_of", "kept_bytes", "name_of"}
+    | {"offsets", "raw_request", "raw_response"},
+}
+"""Calls by which parts of the project serve each other, by class."""
 
 
 def made() -> str:
@@ -47,7 +56,7 @@ def _described(name: str, thing: Any, mark: str = "##") -> Iterator[str]:
         return
     if fields := getattr(thing, "_fields", ()):
         yield "Fields: " + ", ".join(f"`{each}`" for each in fields) + "\n"
-    elif "__init__" in vars(thing) and vars(thing)["__init__"].__doc__ or name == "Kafka":
+    elif "__init__" in vars(thing) and (name in MADE_BY_USERS or mark == "###" and vars(thing)["__init__"].__doc__):
         yield f"`{name}{_signature(thing.__init__)}` {_own_text(thing.__init__)}".rstrip() + "\n"
     rows = [_member(each, member) for each, member in _members(thing)]
     if rows:
@@ -61,7 +70,7 @@ def _members(thing: Any) -> Iterator[tuple[str, Any]]:
     of_client = [each for each in thing.__mro__[1:] if each.__module__.startswith("ottla.server.testing.client")]
     for name, member in [pair for each in (thing, *of_client) for pair in vars(each).items()]:
         is_call = inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
-        if not name.startswith("_") and is_call:
+        if not name.startswith("_") and is_call and name not in NOT_FOR_USERS.get(thing.__name__, ()):
             yield name, member
 
 

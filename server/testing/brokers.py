@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LabBroker:
-    """One broker of a lab, by its id."""
+    """A broker of a `Kafka`. `node_id`: its id."""
 
     def __init__(self, lab: Lab, node_id: int) -> None:
         self._lab, self.node_id = lab, node_id
@@ -34,17 +34,17 @@ class LabBroker:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, which the broker keeps over kills and starts."""
+        """HOST:PORT; it stays the same when the broker is restarted."""
         return self._node.address
 
     @property
     def is_running(self) -> bool:
-        """False after `kill` or `stop`, and after the broker has ended by itself."""
+        """False after `kill` or `stop`, and after a broker has ended because its disks failed."""
         return self._node.is_running
 
     @property
     def leads(self) -> list[tuple[str, int]]:
-        """Partitions that the broker leads, as (topic, partition), without those of internal topics."""
+        """Partitions that the broker leads, as (topic, partition); internal topics are left out."""
         return self._lab.loop.call_sync(self._leads)
 
     def _leads(self) -> list[tuple[str, int]]:
@@ -55,26 +55,26 @@ class LabBroker:
     # ------------------------------------------------------------------ its process
 
     def kill(self) -> None:
-        """End the broker as SIGKILL does; its disk keeps what was written. Its session with the tree ends at once."""
+        """End the broker as SIGKILL does. Its data stays, and its session with the coordination tree ends at once."""
         self._lab.call(self._lab.world.kill, self.node_id)
 
     def stop(self) -> None:
-        """Stop the broker as SIGTERM does: it hands over what it leads, and flushes its logs."""
+        """Stop the broker as SIGTERM does: other brokers take over its partitions, and its logs are flushed."""
         self._lab.call(self._node.stop)
 
     def start(self) -> None:
-        """Start the broker on its disk; return when it serves clients. Raises LabError if it runs."""
+        """Start the broker with the data that it had; return when it serves clients. Raises LabError if it runs."""
         self._lab.call(self._node.start)
 
     def restart(self) -> None:
-        """Stop the broker as SIGTERM does and start it."""
+        """Stop the broker as SIGTERM does, and start it again."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Let the broker answer nobody, as a process that is stopped (SIGSTOP), until `resume`.
+        """Freeze the broker, as SIGSTOP does, until `resume`: clients, other brokers and the coordination tree get no answer.
 
-        Clients wait for its answers; other brokers and the tree miss it, so that its session ends after a while.
+        In a cluster its session ends after 18 s, and other brokers take over its partitions.
         """
         self._lab.loop.call_sync(self._pause)
 
@@ -85,7 +85,7 @@ class LabBroker:
         world.silence(node=self.node_id)
 
     def resume(self) -> None:
-        """End a `pause`. Connections with requests that came meanwhile break, and their clients send them again."""
+        """End `pause`. Connections with waiting requests are closed, and their clients send them again."""
         self._lab.loop.call_sync(self._resume)
 
     def _resume(self) -> None:
@@ -95,38 +95,42 @@ class LabBroker:
     # ------------------------------------------------------------------ its network
 
     def isolate(self, from_: int | Iterable[int] | None = None) -> None:
-        """Cut the ways between this broker and others, in both directions. Raises LabError for unknown brokers.
+        """Let this broker and others not reach each other, until `heal`. Clients still reach it. Raises LabError.
 
-        `from_`: their ids; None for all others and the tree, so that the cluster elects other leaders after a while.
+        `from_`: ids of the others. None: all others and the coordination tree, so that the broker's session ends after 18 s
+        and other brokers take over its partitions.
         """
         world = self._lab.world
         others = [from_] if isinstance(from_, int) else None if from_ is None else list(from_)
         self._lab.loop.call_sync(world.cut, self.node_id, others)
 
     def heal(self) -> None:
-        """End all cuts of this broker."""
+        """End all that `isolate` did to this broker."""
         self._lab.loop.call_sync(self._lab.world.heal, self.node_id)
 
     def expire_session(self) -> None:
-        """End the broker's session with the tree: it leads nothing any more, and registers anew. Raises LabError if alone."""
+        """End the broker's session with the coordination tree: it loses its partitions, and registers again.
+
+        Raises LabError for a single broker, which has no session.
+        """
         self._lab.loop.call_sync(self._lab.world.expire, self.node_id)
 
     # ------------------------------------------------------------------ its disk
 
     def fill_disk(self) -> None:
-        """Let every write to the broker's disk fail for want of room (ENOSPC), until `free_disk`."""
+        """Make every write to the broker's disk fail with ENOSPC (disk full), until `free_disk`."""
         self._node.storage.space_left = 0
 
     def free_disk(self) -> None:
-        """Let the disk have room again, and work. A log directory that has failed needs a `restart` of the broker."""
+        """End `fill_disk` and `fail_disk`. If a log directory has failed meanwhile, the broker needs a `restart`."""
         self._node.storage.space_left, self._node.storage.fail = None, None
 
     def fail_disk(self) -> None:
-        """Let every use of the broker's disk fail (EIO), until `free_disk`."""
+        """Make every read and write of the broker's disk fail with EIO, until `free_disk`."""
         self._node.storage.fail = lambda operation, path: OSError(errno.EIO, "Input/output error", path)
 
     def corrupt(self, topic: str, partition: int, offset: int) -> None:
-        """Change a byte of the batch with `offset` on this broker's disk, so that its checksum is wrong.
+        """Change a byte of the batch that has `offset`, on this broker's disk, so that its checksum is wrong.
 
         Raises LabError if the broker has no such record.
         """

@@ -40,7 +40,7 @@ class Fault(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """A fault that was made: when, in seconds after the beginning, and one line of text."""
+    """A fault that was made: one line of text, and its time in seconds since `chaos` began."""
 
     seed: int
     number: int
@@ -62,7 +62,10 @@ def schedule(seed: int, kinds: Sequence[str]) -> Iterator[Fault]:
 
 
 class Chaos:
-    """Faults under way; a context that ends them. `happened` tells what was done."""
+    """Random faults of the brokers, until `stop` or the end of the `with` block.
+
+    `seed`: from which they are drawn. `happened`: those made so far.
+    """
 
     def __init__(self, lab: Lab, seed: int, faults: Sequence[str] | None, kept: Collection[int] | None) -> None:
         """`faults`: their kinds, None for all that the world can have. `kept`: numbers of those to make, None for all."""
@@ -85,7 +88,7 @@ class Chaos:
         self.stop()
 
     def stop(self) -> None:
-        """End the faults, and mend what is broken; return when all brokers are up. A second call does nothing."""
+        """Make no more faults, and undo those in effect; return when all brokers are up. A second call does nothing."""
         if self._lab.loop.is_usable:
             self._lab.call(self._end)
 

@@ -4,7 +4,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 class LabError(Exception):
-    """Error of a call to the lab that cannot be carried out; the text is one sentence that says what to do."""
+    """Error of a call to `ottla.testing` that cannot be carried out. Its text says what to do instead."""
 
 
 def check(code: int, message: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """Groups of a lab's Kafka: state, members, offsets, and what a test does to them.
 
-All of it is said in Kafka's own requests, served inside the process, so that it holds for groups of every type.
+All of it is done by Kafka's own requests, served inside the process. Members of streams groups are not shown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Partition = tuple[str, int]
 
 
 class GroupMember(NamedTuple):
-    """A member of a group. `partitions` are those that it is assigned, as (topic, partition)."""
+    """A member of a group. `partitions`: those assigned to it, as (topic, partition)."""
 
     member_id: str
     client_id: str
@@ -78,11 +78,11 @@ async def dismiss_members(lab: Lab) -> None:
         while (answer := await world.ask(request, node)).error_code in LOADING:
             await pause(PAUSE_S)
         for each in answer.groups:
-            await Group(lab, each.group_id).dismiss()
+            await Group(lab, each.group_id)._dismiss()
 
 
 class Group:
-    """A group by its name; it need not exist before something asks for its state."""
+    """A group of any type. It need not exist yet: then it has no members and no offsets."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self._lab, self.name = lab, name
@@ -92,17 +92,17 @@ class Group:
 
     @property
     def type(self) -> str:
-        """`classic`, `consumer`, `share` or `streams`. Raises LabError if there is no such group."""
+        """Type by Kafka's name: classic, consumer, share or streams. Raises LabError if there is no such group."""
         return str(self._lab.call(self._listed).group_type.lower())
 
     @property
     def state(self) -> str:
-        """State by Kafka's name, such as Stable or Empty. Raises LabError if there is no such group."""
+        """State by Kafka's name, such as Stable. Raises LabError if there is no such group."""
         return str(self._lab.call(self._listed).group_state)
 
     @property
     def members(self) -> list[GroupMember]:
-        """Members, ordered by their ids; empty if there is no such group."""
+        """Members by their ids; none if there is no such group. Raises LabError for a streams group."""
         return self._lab.call(self._members)
 
     @property
@@ -112,23 +112,23 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Number of records behind the committed offsets, in all partitions with one."""
+        """Number of records after the committed offsets, of all partitions that have one."""
         return self._lab.call(self._lag)
 
     def evict(self, member: GroupMember | str) -> None:
-        """Remove a member, as its coordinator does after a session timeout; it has to join again. Raises LabError."""
+        """Remove a member, as after a session timeout: it has to join again. Raises LabError if it is no member."""
         self._lab.call(self._evict, member if isinstance(member, str) else member.member_id)
 
     def rebalance(self) -> None:
-        """Make all members join again (classic), or be assigned anew (other types), as if a member came and left."""
+        """Start a rebalance, as if a member came and left. Raises LabError if there are no members."""
         self._lab.call(self._rebalance)
 
     def freeze(self) -> None:
-        """Let the coordinator answer no request about the group, until `thaw`; its members wait, and time out."""
+        """Hold back all requests about the group until `thaw`: clients wait for their answers, and time out."""
         self._lab.loop.call_sync(lambda: self._lab.world.silence(group=self.name))
 
     def thaw(self) -> None:
-        """End a `freeze`. Connections with requests about the group break, and their clients send them again."""
+        """End `freeze`. Connections with waiting requests are closed, and their clients send them again."""
         self._lab.loop.call_sync(lambda: self._lab.world.let_speak(group=self.name))
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
@@ -206,8 +206,7 @@ class Group:
         else:
             await self._leave(kind, member_id)
 
-    async def dismiss(self) -> None:
-        """Remove all members."""
+    async def _dismiss(self) -> None:
         kind, described = await self._described()
         if kind == CLASSIC:
             gone = [

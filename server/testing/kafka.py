@@ -48,16 +48,16 @@ Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | 
 
 
 class Repeat(NamedTuple):
-    """Faults to make again: a seed, and the numbers of those to make. None: any seed, and all faults."""
+    """Choice of the faults of `kafka.chaos()`: their seed (None: a random one) and their numbers (None: all)."""
 
     seed: int | None = None
     kept: Collection[int] | None = None
 
 
 class Clock:
-    """The time of a lab: `advance` fires what is due, `freeze` stops it, `speed` lets it run faster.
+    """Clock of the brokers: `advance` moves it and fires all timers that are due, `freeze` stops it, `speed` changes its speed.
 
-    All worlds of a process share it. Clients measure their own time, which goes on as it is.
+    All brokers in a process share one clock. Clients have their own, which this does not change.
     """
 
     def __init__(self, loop: LabLoop) -> None:
@@ -65,28 +65,28 @@ class Clock:
 
     @property
     def now_ms(self) -> int:
-        """Time of day of the brokers in ms since 1970."""
+        """Brokers' time of day, in ms since 1970."""
         return self._clock.now_ms()
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Move the brokers' time forward; return when everything that was due has happened. Raises LabError."""
+        """Move the clock forward; return when all timers that were due have fired. Raises LabError for a negative time."""
         self._loop.call(self._loop.advance, seconds + 60 * minutes + 3600 * hours + 86400 * days)
 
     def freeze(self) -> None:
-        """Stop the brokers' time; `advance` still moves it, `speed(1)` lets it run again."""
+        """Stop the clock. `advance` still moves it; `speed(1)` starts it again."""
         self.speed(0)
 
     def speed(self, factor: float) -> None:
-        """Let the brokers' time pass `factor` times as fast as real time. Raises LabError for a negative factor."""
+        """Run the clock `factor` times as fast as real time. Raises LabError for a negative factor."""
         self._loop.call_sync(self._clock.set_factor, factor)
 
 
 class Kafka(Lab):
-    """Brokers in this process, on ports of 127.0.0.1, with disks in memory.
+    """A Kafka in this process: one broker or a cluster, on ports of 127.0.0.1, with its data in memory.
 
-    `brokers`: 1, or more for a cluster. `settings`: broker settings by Kafka's names, such as
-    {"auto.create.topics.enable": "false"}. `profile`: release or service to behave as, such as "kafka-2.8" or
-    "msk-serverless"; None for Kafka 4.4 as Ottla serves it. Raises LabError or the broker's own error about a setting.
+    `brokers`: their number. `settings`: broker settings by Kafka's names, such as {"auto.create.topics.enable": False}.
+    `profile`: release or service to behave as, such as "kafka-2.8" or "msk-serverless"; None for Kafka 4.4. Raises
+    LabError, or ConfigError for a setting.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Kafka(Lab):
         self.close()
 
     def close(self) -> None:
-        """End the brokers and their faults; nothing is left of them. A second call does nothing."""
+        """Stop the brokers, and free their ports and memory. A second call does nothing."""
         self._close_registry()
         for each in self.chaoses:
             each.stop()
@@ -127,17 +127,17 @@ class Kafka(Lab):
             self._registry = None
 
     def reset(self) -> None:
-        """Begin a fresh world: new brokers without topics and groups, on new ports. Clients of the old one are cut."""
+        """Replace the brokers by new, empty ones on new ports. Clients of the old ones are disconnected."""
         self.close()
         self.chaoses, self._history, self._restored_after = [], None, None
         self.open(self._make_world)
 
     @property
     def history(self) -> LabHistory:
-        """Observations of clients; `kafka.history.check()` holds them against Kafka's promises.
+        """Record of what clients saw; `kafka.history.check()` raises if Kafka broke a promise to one of them.
 
-        Producers and consumers in Python may be wrapped (`History`); of others the requests on the wire tell.
-        A fresh world and a restored snapshot begin a new one.
+        Python's producers and consumers can be wrapped (`History`); other clients are judged by their requests. After
+        `reset` and `restore` there is a new, empty history.
         """
         if self._history is None:
             from ottla.server.testing.history.lab_history import LabHistory
@@ -149,9 +149,9 @@ class Kafka(Lab):
 
     @classmethod
     def of(cls, snapshot: Snapshot | str | os.PathLike[str], settings: Mapping[str, object] | None = None) -> Self:
-        """Create a Kafka that begins as a snapshot, or as the snapshot in a file. Raises LabError.
+        """Create a Kafka from a snapshot, or from the path of a saved one. Raises LabError.
 
-        `settings`: broker settings in place of those of the snapshot, by Kafka's names.
+        `settings`: broker settings by Kafka's names; they override those of the snapshot.
         """
         made, kept = cls.__new__(cls), _snapshot(snapshot)
         own = {name: as_text(value) for name, value in (settings or {}).items()}
@@ -166,14 +166,14 @@ class Kafka(Lab):
         return made
 
     def snapshot(self) -> Snapshot:
-        """Return everything as it is now; nothing stops meanwhile. `Snapshot.save` keeps it in a file."""
+        """Return a snapshot of records, groups, transactions and settings, without stopping. `Snapshot.save` writes it."""
         return self.loop.call_sync(take, self.world)
 
     def restore(self, snapshot: Snapshot | str | os.PathLike[str], *, connections: str = "cut") -> None:
-        """Put a snapshot, or the one in a file, in place of everything. Raises LabError.
+        """Go back to a snapshot, or to the path of a saved one. Raises LabError.
 
-        The ports stay, and brokers that were down are down. `connections`: "cut", and clients connect again by
-        themselves; or "kept" for those whose clients wait for nothing but records, the others are cut.
+        Ports stay the same. Brokers that were down in the snapshot are down afterwards. `connections`: "cut" closes all;
+        "kept" keeps those whose clients wait for nothing or only for records.
         """
         # It has read the topic of its schemas as it was until now.
         port = None if self._registry is None else self._registry.port
@@ -185,7 +185,7 @@ class Kafka(Lab):
         self._restored_after = next(reversed(self.wire.requests()), None)
 
     def fork(self) -> Self:
-        """Return another Kafka that begins as this one is now, on ports of its own. This one goes on as it is."""
+        """Return a copy of this Kafka, on ports of its own. Neither changes the other."""
         return type(self).of(self.snapshot())
 
     @property
@@ -225,11 +225,11 @@ class Kafka(Lab):
         timestamp: int | None = None,
         acks: int = -1,
     ) -> list[Record]:
-        """Append a record for each value, and return them. Raises KafkaError, or LabError for an unknown partition.
+        """Append a record for each value, as one batch; return the records. Raises KafkaError or LabError.
 
-        `partition`: None for the one that Java's producer chooses for `key`; without a key they take turns.
-        `timestamp`: in ms since 1970, None for now. `acks`: -1 waits for the replicas in sync, 1 does not; with 0 the
-        broker tells no offset, and the records have -1.
+        `partition`: None for the one that Java's producer chooses for `key`; without a key partitions take turns.
+        `timestamp`: in ms since 1970, None for now. `acks`: -1 waits for the replicas in sync, 1 for the leader; with 0
+        the offsets are unknown (-1).
         """
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         named = tuple((name, as_bytes(each)) for name, each in pairs)
@@ -242,8 +242,7 @@ class Kafka(Lab):
     def records(self, topic: str, partition: int | None = None, *, read_committed: bool = False) -> list[Record]:
         """Return the records that a consumer would read, oldest first. Raises LabError if there is no such topic.
 
-        `partition`: None for all; their records are merged by their timestamps. `read_committed`: only those of
-        committed transactions and of none.
+        `partition`: None for all, merged by timestamp. `read_committed`: leave out records of open and aborted transactions.
         """
         return self.loop.call_sync(read_all, self.world, topic, partition, read_committed)
 
@@ -254,11 +253,11 @@ class Kafka(Lab):
         return self.call(state_of, self.world, topic, partition)
 
     def elect(self, topic: str, partition: int, leader: int) -> None:
-        """Let another replica in sync lead a partition. Raises LabError if it is not in sync."""
+        """Make broker `leader` the leader of a partition. Raises LabError if it is not in the ISR."""
         self.call(elect, self.world, topic, partition, leader)
 
     def move(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
-        """Move a partition to other brokers, by their ids; return when it is there. Raises LabError or KafkaError."""
+        """Move a partition to the brokers `replicas`; return when it is there. Raises LabError or KafkaError."""
         self.call(move, self.world, topic, partition, replicas)
 
     def groups(self) -> list[str]:
@@ -266,15 +265,15 @@ class Kafka(Lab):
         return self.call(list_groups, self.world)
 
     def group(self, name: str) -> Group:
-        """Return a group by its name, to look at its members and offsets or to change them."""
+        """Return a group by its name; it need not exist yet."""
         return Group(self, name)
 
     def transactions(self) -> dict[str, Transaction]:
-        """Return the transactions by their transactional ids."""
+        """Return all transactions by transactional id."""
         return self.call(list_transactions, self.world)
 
     def fence(self, transactional_id: str) -> None:
-        """Fence the producer of a transactional id, as a second one of this id does. Its open transaction is aborted."""
+        """Fence the producer of a transactional id, as a second producer would: its open transaction is aborted."""
         self.call(fence, self.world, transactional_id)
 
     @property
@@ -283,18 +282,18 @@ class Kafka(Lab):
         return [LabBroker(self, node_id) for node_id in self.world.nodes]
 
     def broker(self, node_id: int) -> LabBroker:
-        """Return a broker by its id: 0 if it is alone, 1 to 3 in a cluster. Raises LabError if there is none."""
+        """Return a broker by its id: 0 for a single broker, 1, 2, 3 in a cluster. Raises LabError if there is none."""
         return LabBroker(self, self.world.node(node_id).node_id)
 
     @property
     def controller(self) -> int | None:
-        """Id of the controller; None while there is none."""
+        """Id of the active controller; None while there is none."""
         node = self.loop.call_sync(self.world.controller)
         return None if node is None else node.node_id
 
     @property
     def registry(self) -> Registry:
-        """Schema registry beside the brokers, started at its first use; `kafka.registry.url` is where it is."""
+        """Schema registry for these brokers, started at first use. Its address is `kafka.registry.url`."""
         return self._registry or self._open_registry()
 
     def _open_registry(self, port: int = 0) -> Registry:
@@ -305,9 +304,9 @@ class Kafka(Lab):
         return made
 
     def chaos(self, seed: int | None = None, faults: Sequence[str] | None = None) -> Chaos:
-        """Begin to make faults, drawn from a seed; `with kafka.chaos():` ends them, and so does the end of this Kafka.
+        """Start making random faults, until the end of `with kafka.chaos():`, `stop` or `close`. Raises LabError.
 
-        `seed`: None for that of `pytest --ottla-seed`, or any. `faults`: their kinds, None for all. Raises LabError.
+        `seed`: None for that of `pytest --ottla-seed`, else a random one. `faults`: kinds such as "kill"; None for all.
         """
         chosen = self.repeat.seed if seed is None else seed
         made = Chaos(self, random.randrange(SEED_MAX) if chosen is None else chosen, faults, self.repeat.kept)
@@ -316,7 +315,7 @@ class Kafka(Lab):
 
     @property
     def faults(self) -> list[Happened]:
-        """Faults that `chaos` has made, in their order."""
+        """Faults that `chaos` has made, oldest first."""
         return [each for chaos in self.chaoses for each in chaos.happened]
 
     @overload
@@ -344,9 +343,10 @@ class Kafka(Lab):
         transactional_id: str | None = None,
         kind: str | None = None,
     ) -> Why | Fate:
-        """Return why members were removed, writes refused, connections closed; print it, or look for a text in it.
+        """Return why members were removed, writes refused, connections closed: a sequence of causes to print or search.
 
-        Names narrow it, such as group="g" or kind="rebalance". why("orders", 0, 17) tells what became of an offset.
+        The arguments select causes, such as group="g" or kind="rebalance". why("orders", 0, 17) returns what became of
+        offset 17 of orders-0.
         """
         from ottla.server.testing.why import why, why_offset  # here, because most tests do not ask
 
@@ -357,18 +357,18 @@ class Kafka(Lab):
 
     @property
     def wire(self) -> Wire:
-        """Tap of all connections: `kafka.wire.saw("Produce", acks=-1)`. A fresh world has a new one."""
+        """All requests that clients sent: `kafka.wire.saw("Produce", acks=-1)`. After `reset` there is a new, empty one."""
         return self.world.wire
 
     def on(self, api: str | None = None, **conditions: Any) -> RuleMaker:
-        """Begin a rule for requests: `kafka.on("Produce", topic="orders").fail("NOT_LEADER_OR_FOLLOWER", times=3)`.
+        """Select requests for a rule: `kafka.on("Produce", topic="orders").fail("NOT_LEADER_OR_FOLLOWER", times=3)`.
 
         `api` and `conditions` are those of `kafka.wire.requests`. Raises LabError for names that Kafka does not have.
         """
         return self.wire.on(api, **conditions)
 
     def report(self) -> str:
-        """Return what a failing test's report says of this Kafka: faults, causes that its brokers noted, last requests."""
+        """Return the text that a failing test's report has about this Kafka: faults, causes, last requests."""
         if self._world is None or not self.loop.is_usable:
             return "\n".join(map(str, self.chaoses))
         causes = list(self.why())[-CAUSES_REPORTED:]
@@ -377,9 +377,10 @@ class Kafka(Lab):
     # ------------------------------------------------------------------ anything else
 
     def ask(self, request: Message, broker: int | None = None, *, version: int | None = None) -> Any:
-        """Let a broker serve a request of `ottla.wire.messages`, and return its response. Raises KafkaError.
+        """Have a broker serve a request of `ottla.wire.messages`, without a connection; return the response.
 
-        `broker`: None for any, or for the controller where only that serves it. `version`: None for the latest.
+        `broker`: its id; None for the controller where Kafka sends the request there, else for any broker. `version`: None
+        for the latest.
         """
         return self.loop.call(self._ask, request, broker, version)
 

@@ -24,7 +24,7 @@ TIMEOUT_MS = 30_000
 
 
 class PartitionState(NamedTuple):
-    """Partition as its leader sees it."""
+    """State of a partition, as its leader knows it. Brokers are named by their ids."""
 
     leader: int
     leader_epoch: int

@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A release of Kafka or a hosted service to behave as: what differs from Kafka 4.4, and how the broker shows it."""
+    """A release of Kafka or a hosted service that brokers can behave as, and how it differs from Kafka 4.4."""
 
     name: str
     title: str
@@ -68,7 +68,7 @@ class Profile(NamedTuple):
 
 
 def profile_of(name: str) -> Profile:
-    """Return the profile of a name such as "kafka-2.8". Raises LabError with the nearest names."""
+    """Return a profile by its name, such as "kafka-2.8". Raises LabError with the nearest name."""
     if name in PROFILES:
         return PROFILES[name]
     near = difflib.get_close_matches(name, PROFILES, n=1)

@@ -27,7 +27,7 @@ TIMEOUT_MS = 30_000
 
 
 class Record(NamedTuple):
-    """A record of a topic. `timestamp` is in ms since 1970."""
+    """A record and its place. `timestamp`: in ms since 1970. `headers`: pairs of name and value."""
 
     topic: str
     partition: int

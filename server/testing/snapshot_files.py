@@ -57,7 +57,10 @@ class NodeSnapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A world at one moment. `tree`: None for a broker that is alone, whose tree is on its disk."""
+    """Everything that the brokers of a `Kafka` keep, at one moment.
+
+    `tree`: coordination tree of a cluster; None for a single broker, which keeps its own on its disk.
+    """
 
     nodes: Mapping[int, NodeSnapshot]
     settings: Mapping[str, str]
@@ -71,7 +74,7 @@ class Snapshot:
         return f"<Snapshot of broker {', '.join(map(str, sorted(self.nodes)))} with {count} files>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the snapshot to a file, which is replaced if it exists. Raises LabError."""
+        """Write the snapshot to a file; an existing one is replaced. Raises LabError if it cannot be written."""
         place = Path(path)
         unfinished = place.with_name(f"{place.name}.tmp")
         try:
@@ -82,7 +85,7 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a snapshot that this Ottla or an earlier one has saved. Raises LabError."""
+        """Read a snapshot that this version of Ottla or an earlier one has saved. Raises LabError."""
         place = Path(path)
         try:
             data = place.read_bytes()

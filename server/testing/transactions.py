@@ -18,7 +18,7 @@ TIMEOUT_MS = 60_000
 
 
 class Transaction(NamedTuple):
-    """A transactional id. `state` is Kafka's, such as Ongoing; `partitions` are those of an open transaction."""
+    """State of a transactional id. `state`: by Kafka's name, such as Ongoing. `partitions`: of the open transaction."""
 
     transactional_id: str
     state: str

@@ -35,9 +35,10 @@ _TO_COORDINATOR = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "Consu
 
 
 class Cause(NamedTuple):
-    """One thing out of the ordinary. `time_ms` is in ms since 1970; `times` says how often it came.
+    """Something that a broker did out of the ordinary, and why: `sentence` tells both.
 
-    `broker`: id of the broker that did it. `facts`: such as group, member, topic, partition, client_id, error.
+    `kind`: such as "rebalance". `time_ms`: in ms since 1970. `broker`: its id. `facts`: values by name, such as group,
+    topic or error. `times`: how often it happened within a minute.
     """
 
     time_ms: int
@@ -52,10 +53,10 @@ class Cause(NamedTuple):
 
 
 class Why(Sequence[Cause]):
-    """Causes in the order of time. `str()` makes a paragraph of each, and `"text" in why` looks for a text in them."""
+    """Sequence of causes, oldest first. `print(why)` shows a line for each; `"text" in why` searches these lines."""
 
     def __init__(self, causes: Iterable[Cause], *, names_brokers: bool = False) -> None:
-        """`names_brokers`: the text begins each paragraph with the broker's id."""
+        """`names_brokers`: begin each line with the broker's id."""
         self._causes, self._names_brokers = list(causes), names_brokers
 
     def __len__(self) -> int:

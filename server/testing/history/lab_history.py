@@ -54,8 +54,8 @@ class LabHistory(History):
     def broken(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> list[Proof]:
         """Return the promises that were broken, each with the events that prove it.
 
-        `final`: logs as they are in the end; none: the logs of the lab's brokers. `all_producers`: every record of these
-        topics was sent by a wrapped producer.
+        `final`: contents of the logs at the end; empty: those of the brokers. `all_producers`: True if every record of
+        these topics was sent by a wrapped producer.
         """
         wire = History()
         tell(wire, exchanges_of(self._lab.wire.requests(since=self._since)))

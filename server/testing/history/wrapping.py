@@ -34,16 +34,16 @@ RULES_OF_LOGS = frozenset({Rule.UNREAD, Rule.HANGING, Rule.HOLE})
 
 
 class History(Observations):
-    """Observations of the clients of one test, to be held against Kafka's promises.
+    """Record of what producers and consumers of one test see, and its check against Kafka's promises.
 
-    Settings are read from a client where it says them. A lab has a history of its own, `kafka.history`, which also looks at the logs.
+    With a `Kafka` use `kafka.history`, which also reads the brokers' logs.
     """
 
     def broken(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> list[Proof]:
         """Return the promises that were broken, each with the events that prove it.
 
-        `final`: the logs as they are in the end; without them a record is only missed if a consumer went past its offset.
-        `all_producers`: every record of these topics was sent by a producer of this history.
+        `final`: contents of the logs at the end; without them a lost record is noticed only if a consumer passed its offset.
+        `all_producers`: True if every record of these topics was sent by a wrapped producer.
         """
         with self._lock:
             notes = list(self._notes)
@@ -52,7 +52,7 @@ class History(Observations):
         return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
 
     def check(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> None:
-        """Raise AssertionError with a paragraph for each broken promise; parameters as those of `broken`."""
+        """Raise AssertionError with a paragraph for each broken promise. Parameters: those of `broken`."""
         found = self.broken(final, all_producers=all_producers)
         if found:
             text = "\n\n".join(paragraph(each) for each in found)
@@ -66,16 +66,16 @@ class History(Observations):
         return all_producers or violation.rule not in UNSEEN_RULES
 
     def compacted(self, *topics: str) -> None:
-        """Say that records of topics may go away when later ones of their keys come."""
+        """Declare topics as compacted: an older record may disappear after a newer one of its key."""
         self._compacted.update(topics)
 
     def producer(
         self, client: Any, name: str | None = None, *, idempotent: bool | None = None, acks: int | None = None
     ) -> Any:
-        """Return a producer that does what `client` does, and takes it down.
+        """Wrap a producer of kafka-python, aiokafka or confluent-kafka, so that what it sends is recorded.
 
-        `client`: of kafka-python, aiokafka or confluent-kafka. `name`: None for that of its class. `idempotent` and `acks` (-1: all):
-        None for what the client's settings say. confluent-kafka does not say; its defaults are False and -1.
+        `name`: in reports; None for its class. `idempotent`, `acks` (-1: all): None for the client's own settings, which
+        confluent-kafka does not show: there the defaults are False and -1.
         """
         from ottla.server.testing.history import wrapped_producers as kinds
 
@@ -93,11 +93,10 @@ class History(Observations):
     def consumer(
         self, client: Any, name: str | None = None, *, group: str | None = None, committed_only: bool | None = None
     ) -> Any:
-        """Return a consumer that does what `client` does, and takes it down.
+        """Wrap a consumer of kafka-python, aiokafka or confluent-kafka, so that what it reads is recorded.
 
-        `client`: of kafka-python, aiokafka or confluent-kafka. `name`: None for that of its class. `group` and `committed_only`: None
-        for what the client's settings say. confluent-kafka does not say: no group's offsets are checked then, and its
-        default is True.
+        `name`: in reports; None for its class. `group`, `committed_only`: None for the client's own settings, which
+        confluent-kafka does not show: there committed offsets are not checked, and `committed_only` is True.
         """
         from ottla.server.testing.history import wrapped_consumers as kinds
 

@@ -86,7 +86,7 @@ Action = Fail | Delay | Half | Twice | Drop | Disconnect
 
 
 class Rule:
-    """A rule in force, until it has acted `times` times or is removed."""
+    """A rule for requests, in force until it has acted `times` times or is removed. `hits`: how often it has acted."""
 
     def __init__(
         self, wanted: Filter, action: Action, *, times: int | None, after: int, remove: Callable[[Rule], None]
@@ -103,11 +103,11 @@ class Rule:
 
     @property
     def is_done(self) -> bool:
-        """True if the rule has acted as often as it was to."""
+        """True if the rule has acted `times` times."""
         return self.times is not None and self.hits >= self.times
 
     def remove(self) -> None:
-        """End the rule. Answers that it holds back already still come late. A second call does nothing."""
+        """End the rule. Answers that it already holds back still come late. A second call does nothing."""
         self._remove(self)
 
     def acts_on(self, request: WireRequest) -> bool:
@@ -181,50 +181,49 @@ class Rules:
 
 
 class RuleMaker:
-    """Requests for which a rule is to be made; each method makes one.
+    """Maker of rules for the requests that `kafka.on` selects; each method makes a rule.
 
-    `times`: number of requests on which the rule acts; None for all. `after`: number of such requests that it leaves alone first.
+    `times`: number of requests on which the rule acts; None for all. `after`: number of requests to pass before the first.
     """
 
     def __init__(self, rules: Rules, wanted: Filter) -> None:
         self._rules, self._wanted = rules, wanted
 
     def fail(self, error: str, *, times: int | None = 1, after: int = 0, applied: bool = False) -> Rule:
-        """Answer with an error, by Kafka's name; the broker does not see the request, unless `applied`.
+        """Answer with an error, given by Kafka's name. The broker does not see the request, unless `applied`.
 
-        If the condition has a topic or partition, only those partitions get the error and the broker serves the others,
-        where the answer has an error for each partition; else the whole request fails. A Produce with acks=0 has no
-        answer: its connection is closed. Fetch sessions end, so that each Fetch names its partitions.
+        If `kafka.on` names a topic or partition, only its partitions fail and the broker serves the others, where Kafka's
+        answer has an error for each partition; else the whole request fails. A Produce with acks=0 has no answer, so its
+        connection is closed. Fetch sessions end, so that each Fetch names its partitions.
         """
         return self._add(Fail(_checked_error(error), applied), times, after)
 
     def delay(self, seconds: float, *, times: int | None = 1, after: int = 0, before: bool = False) -> Rule:
-        """Hold the answer back until `seconds` of the broker's clock after its request; `before`: hold the request back.
+        """Send the answer `seconds` after its request, by the brokers' clock; `before`: hold the request itself back.
 
-        All that the connection asks or is answered behind it waits, too. A request that is held back when the client disconnects is given to the broker then.
+        Later requests and answers of the connection wait, too. If the client disconnects, the broker gets a held request.
         """
         if not seconds >= 0:
             raise LabError(f"A delay of {seconds} s is none; give 0 or more.")
         return self._add(Delay(seconds, before), times, after)
 
     def half(self, *, times: int | None = 1, after: int = 0) -> Rule:
-        """Send half of the answer's bytes, then close the connection. The broker has carried the request out."""
+        """Send half of the answer's bytes, and close the connection. The broker carries the request out."""
         return self._add(Half(), times, after)
 
     def twice(self, *, times: int | None = 1, after: int = 0) -> Rule:
-        """Give the request to the broker twice, like a retry whose first answer was lost; the client hears the second."""
+        """Give the request to the broker twice, as after a lost answer and a retry; the client gets the second answer."""
         return self._add(Twice(), times, after)
 
     def drop(self, *, times: int | None = 1, after: int = 0, applied: bool = False) -> Rule:
         """Never answer. The broker does not see the request, unless `applied`.
 
-        Kafka answers in order, so later requests of the connection are neither carried out nor answered. The client has to
-        give the connection up.
+        Kafka answers in order, so later requests of the connection are not carried out either: the client has to reconnect.
         """
         return self._add(Drop(applied), times, after)
 
     def disconnect(self, *, times: int | None = 1, after: int = 0, before: bool = True) -> Rule:
-        """Close the connection: before the broker sees the request, or with `before=False` in place of the answer."""
+        """Close the connection: before the broker sees the request, or, with `before=False`, instead of the answer."""
         return self._add(Disconnect(before), times, after)
 
     def _add(self, action: Action, times: int | None, after: int) -> Rule:

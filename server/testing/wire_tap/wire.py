@@ -47,9 +47,9 @@ def _no_name(topic_id: bytes) -> str | None:
 
 
 class Wire:
-    """Tap of a world's connections.
+    """Requests of all clients, with their answers, as they passed on the connections.
 
-    Requests of other brokers of the cluster are kept apart: they are seen only with `of_brokers=True`.
+    Requests between brokers are left out, unless a call says `of_brokers=True`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Wire:
 
     @property
     def dropped(self) -> int:
-        """Number of requests that are no longer remembered, because there were too many since."""
+        """Number of requests that were forgotten because there were too many."""
         return self._logs[False].dropped
 
     def clear(self) -> None:
@@ -162,24 +162,24 @@ class Wire:
         of_brokers: bool = False,
         **conditions: Any,
     ) -> list[WireRequest]:
-        """Return the requests of clients that were seen, in the order of their arrival.
+        """Return the requests of clients that meet all conditions, oldest first.
 
-        `api` is Kafka's name, such as "Produce". `since`: only requests after this one, or after this time in seconds since
-        1970. `of_brokers`: also requests of other brokers. `conditions`: `client_id`, `node`, `topic`, `partition`, `group`,
-        `error` (Kafka's name), `version`, and fields of the request in snake_case at any depth, such as `acks=-1`.
+        `api`: by Kafka's name, such as "Produce". `since`: only requests after this one, or after this time in seconds since
+        1970. `of_brokers`: requests between brokers, too. `conditions`: `client_id`, `node` (broker id), `topic`,
+        `partition`, `group`, `error` (Kafka's name), `version`, and fields of the request in snake_case, such as `acks=-1`.
         """
         wanted = Filter(api, **conditions)
         self._settle()
         return [each for each in self._seen(of_brokers, since) if wanted.matches(each)]
 
     def saw(self, api: str | None = None, **conditions: Any) -> bool:
-        """True if a request was seen that meets the conditions; `requests` describes them."""
+        """True if there was a request that meets the conditions, which are those of `requests`."""
         return bool(self.requests(api, **conditions))
 
     def wait_for(self, api: str | None = None, *, timeout: float = PATIENCE_S, **conditions: Any) -> WireRequest:
-        """Return the first request that meets the conditions of `requests`; wait up to `timeout` seconds of real time for it.
+        """Wait until a request meets the conditions of `requests`, and return the first one.
 
-        Raises LabError after that time. Call it outside of an event loop, or in a thread, because it blocks.
+        Raises LabError after `timeout` seconds of real time. It blocks, so in an async program call it in a thread.
         """
         wanted_for = Filter(
             api, **{name: each for name, each in conditions.items() if name not in ("since", "of_brokers")}
@@ -209,9 +209,9 @@ class Wire:
         return ", ".join(f"{count} {api}" for api, count in counts.items()) or "no request"
 
     def lines(self, api: str | None = None, *, last: int = SHOWN_LINES, **conditions: Any) -> list[str]:
-        """Return one line for each of the last requests that meet the conditions of `requests`, for a report.
+        """Return the last requests that meet the conditions of `requests`, as a line of text each.
 
-        The first line tells how many there were before.
+        If there were more, the first line tells how many.
         """
         found = self.requests(api, **conditions)
         shown = found[-last:] if last > 0 else []
@@ -220,10 +220,10 @@ class Wire:
         return head + [each.line() for each in shown]
 
     def save(self, path: str | Path, api: str | None = None, *, hide_records: bool = False, **conditions: Any) -> int:
-        """Write the requests that meet the conditions of `requests` as JSON lines; return their number.
+        """Write the requests that meet the conditions of `requests` to a file, as a line of JSON each; return their number.
 
-        Messages are decoded, bytes are texts or base64, secrets are hidden. `hide_records`: hide keys, values and headers of
-        records, too. Raises LabError if the file cannot be written.
+        Messages are decoded, bytes are text or base64, and secrets are hidden. `hide_records`: hide keys, values and headers
+        of records, too. Raises LabError if the file cannot be written.
         """
         from ottla.server.testing.wire_tap.json_lines import save_json_lines  # here, because few tests save
 
@@ -238,10 +238,10 @@ class Wire:
         hide_records: bool = False,
         **conditions: Any,
     ) -> int:
-        """Write the requests that meet the conditions of `requests` as a capture file; return the number of packets.
+        """Write the requests that meet the conditions of `requests` to a capture file for Wireshark; return its packets' number.
 
-        Wireshark reads it. Brokers' ports are written as `port`, by which Wireshark knows Kafka; None for the real ones.
-        Secrets are zeros, and with `hide_records` records are, too. Raises LabError if the file cannot be written.
+        `port`: port of the brokers in the file, by which Wireshark recognizes Kafka; None for the real ones. Secrets are
+        zeros; with `hide_records` so are records. Raises LabError if the file cannot be written.
         """
         from ottla.server.testing.wire_tap.pcap import save_pcap  # here, because few tests save
 

@@ -55,10 +55,11 @@ class WireConnection:
 
 
 class WireRequest:
-    """A request of a client and its answer.
+    """A request of a client, and its answer.
 
-    `request` and `response` are messages with Kafka's fields in snake_case. Of frames beyond 128 KiB that carry records the
-    records are left out: they are empty there, and `left_out` tells their number of bytes.
+    `request` and `response` are messages with Kafka's fields in snake_case. A message beyond 128 KiB has empty records;
+    `left_out` tells how many bytes of records it had. It also has `version`, `client_id`, `correlation_id`, `size` and
+    `answer_size` in bytes, and `rule`: what a rule did to it, "" if none acted.
     """
 
     __slots__ = (
@@ -133,7 +134,7 @@ class WireRequest:
 
     @property
     def duration(self) -> float | None:
-        """Seconds from arrival to answer; None while there is no answer."""
+        """Time from arrival to answer in seconds, by the brokers' clock; None while there is no answer."""
         return None if self._answer is None else (self._answered_ms - self._began_ms) / 1000
 
     @property
@@ -143,7 +144,7 @@ class WireRequest:
 
     @property
     def peer(self) -> str:
-        """Client's address, HOST:PORT."""
+        """Client's address as HOST:PORT."""
         return self.connection.peer
 
     @property
@@ -163,7 +164,7 @@ class WireRequest:
 
     @property
     def left_out(self) -> int:
-        """Bytes of records that were not kept, of request and answer."""
+        """Number of bytes of records that were not kept, of request and answer."""
         return sum(cut.skipped for each in (self._frame, self._answer) if isinstance(each, Kept) for cut in each.cuts)
 
     @property
@@ -224,7 +225,7 @@ class WireRequest:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Kafka's names of the errors in the answer, each once; empty if there are none, or no answer."""
+        """Errors in the answer by Kafka's names, each once."""
         try:
             response = self.response
         except LabError:
@@ -238,9 +239,9 @@ class WireRequest:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Topics and partitions that the request is about, each once; of a Fetch also those of its answer.
+        """Partitions that the request is about, as (topic, partition), each once; None in place of a partition: the whole topic.
 
-        The partition is None for a topic as a whole. Empty if the request cannot be decoded.
+        Those of a Fetch include those of its answer, because a fetch session names each partition only once.
         """
         places: dict[Place, None] = {}
         with contextlib.suppress(LabError):
@@ -252,7 +253,7 @@ class WireRequest:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Groups that the request is about, each once; empty if the request cannot be decoded."""
+        """Groups that the request is about, each once."""
         try:
             return groups_in(self.api_key, self.request)
         except LabError:
@@ -282,7 +283,7 @@ class WireRequest:
     # ------------------------------------------------------------------ as a line
 
     def line(self) -> str:
-        """Return one line that tells what was asked and what came of it."""
+        """Return the request and its outcome as a line of text."""
         clock = datetime.fromtimestamp(self.time).strftime("%H:%M:%S.%f")[:-3]
         who = f"{self.client_id or '-'}@{self.peer}"
         texts = [f"{topic}-{partition}" if partition is not None else topic for topic, partition in self.places]
