@@ -23,7 +23,16 @@ from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
 from ottla.server.testing.profiles import PROFILE
-from ottla.server.testing.records import Record, append, as_bytes, as_text, create_topic, partition_counts, read_all
+from ottla.server.testing.records import (
+    Record,
+    append,
+    as_bytes,
+    as_settings,
+    as_text,
+    create_topic,
+    partition_counts,
+    read_all,
+)
 from ottla.server.testing.snapshot_files import Snapshot
 from ottla.server.testing.snapshots import fork, restore, take
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
@@ -92,11 +101,11 @@ class Kafka(Lab):
     def __init__(
         self, brokers: int = 1, settings: Mapping[str, object] | None = None, *, profile: str | None = None
     ) -> None:
-        self._begin(brokers, {**(settings or {}), **({PROFILE: profile} if profile is not None else {})})
+        self._begin(brokers, as_settings(settings) | ({PROFILE: profile} if profile is not None else {}))
         self.open(self._make_world)
 
-    def _begin(self, brokers: int, settings: Mapping[str, object]) -> None:
-        self._brokers, self._settings = brokers, {name: as_text(value) for name, value in settings.items()}
+    def _begin(self, brokers: int, settings: Mapping[str, str]) -> None:
+        self._brokers, self._settings = brokers, settings
         super().__init__()
         self.clock = Clock(self.loop)
         self.repeat = Repeat()
@@ -154,8 +163,7 @@ class Kafka(Lab):
         `settings`: broker settings by Kafka's names; they override those of the snapshot.
         """
         made, kept = cls.__new__(cls), _snapshot(snapshot)
-        own = {name: as_text(value) for name, value in (settings or {}).items()}
-        kept = replace(kept, settings={**kept.settings, **own})
+        kept = replace(kept, settings={**kept.settings, **as_settings(settings)})
         made._begin(len(kept.nodes), kept.settings)
         made._world = made.loop.call(fork, made.loop, kept)
         try:

@@ -148,6 +148,23 @@ def as_bytes(value: bytes | str | None) -> bytes | None:
     raise LabError(f"{value!r} is neither bytes nor text; encode it first, for example by json.dumps.")
 
 
+OF_THE_LAB = {
+    "broker.id": "brokers have the ids 0, or 1 to 3 in a cluster of three",
+    "zookeeper.connect": "Kafka(3) is a cluster with a tree in memory",
+}
+"""Settings of brokers that a test does not choose, and what it gets."""
+
+
+def as_settings(settings: Mapping[str, object] | None) -> dict[str, str]:
+    """Return settings of brokers as texts. Raises LabError for those that a test does not choose."""
+    for name in settings or {}:
+        if not isinstance(name, str):
+            raise LabError(f"{name!r} is no name of a setting; write it as Kafka does, such as 'num.partitions'.")
+        if name in OF_THE_LAB:
+            raise LabError(f"{name} is not chosen by a test: {OF_THE_LAB[name]}.")
+    return {name: as_text(value) for name, value in (settings or {}).items()}
+
+
 def as_text(value: object) -> str:
     """Return a setting's value as Kafka writes it: true and false for booleans."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -93,6 +93,8 @@ class Snapshot:
             raise LabError(f"There is no file {place}; kafka.snapshot().save({str(path)!r}) makes one.") from None
         except OSError as error:
             raise LabError(f"{place} cannot be read: {error.strerror or error}.") from None
+        except ValueError as error:
+            raise LabError(f"{str(place)!r} is no path of a file: {error}.") from None
         return cls(**decode(data, str(place)))
 
 

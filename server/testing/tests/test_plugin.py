@@ -126,8 +126,13 @@ def test_profiles_come_from_the_ini_file_and_from_marks(pytester: pytest.Pyteste
     ("ini", "mark", "told"),
     [
         ("num.partitions", "{}", "*ottla_settings: 'num.partitions' is not name=value*"),
-        ("num.partitions=x", "{}", "*num.partitions*"),
+        ("num.partitions=x", "{}", "* ottla_settings in the ini file: Invalid value x for setting num.partitions*"),
         ("", "3", "*takes one dictionary*"),
+        ("", "{'num.partition': 3}", "@pytest.mark.ottla_settings: Unknown setting num.partition*"),
+        ("", "{3: 'num.partitions'}", "@pytest.mark.ottla_settings: 3 is no name of a setting*"),
+        ("", "{'broker.id': 7}", "@pytest.mark.ottla_settings: broker.id is not chosen by a test*"),
+        ("", "{'zookeeper.connect': 'z:2181'}", "@pytest.mark.ottla_settings: zookeeper.connect is not chosen*"),
+        ("", "{'listeners': 'PLAINTEXT://192.0.2.1:1'}", "@pytest.mark.ottla_settings: cannot listen on*"),
     ],
 )
 def test_wrong_settings_fail_the_test_with_a_sentence(pytester: pytest.Pytester, ini: str, mark: str, told: str):
@@ -136,6 +141,49 @@ def test_wrong_settings_fail_the_test_with_a_sentence(pytester: pytest.Pytester,
     result = pytester.runpytest_inprocess(*WORDS)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([told])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*.py:*: *")
+
+
+def test_the_report_of_a_repeated_test_is_that_of_its_last_run_and_setup_has_one(pytester: pytest.Pytester):
+    pytester.makeconftest(
+        """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):  # as plugins do that repeat failing tests
+            runtestprotocol(item, nextitem=nextitem, log=False)
+            item._initrequest()
+            runtestprotocol(item, nextitem=nextitem)
+            return True
+        """
+    )
+    pytester.makepyfile(
+        """
+        from itertools import count
+        import pytest
+
+        seeds = count(1)
+
+        def test_call(kafka):
+            with kafka.chaos(seed=next(seeds)):
+                kafka.clock.advance(seconds=1)
+            assert False
+
+        @pytest.fixture
+        def prepared(kafka):
+            with kafka.chaos(seed=next(seeds)):
+                raise ValueError
+
+        def test_setup(prepared):
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess(*WORDS, "-p", "no:randomly")
+    result.assert_outcomes(failed=1, errors=1)
+    assert [line.split(":")[0] for line in result.outlines if line.startswith("chaos(")] == [
+        "chaos(seed=4)",
+        "chaos(seed=2)",
+    ]
 
 
 def test_nothing_of_a_test_is_kept_to_the_end_of_the_session(pytester: pytest.Pytester):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.testing import Kafka, Snapshot
 
 SETTINGS, SNAPSHOT, PROFILE = "ottla_settings", "ottla_snapshot", "ottla_profile"
+_NAMES = (SETTINGS, SNAPSHOT, PROFILE)
 CLUSTER_BROKERS = 3
 _SNAPSHOTS = pytest.StashKey[dict[tuple[Path, int], "Snapshot"]]()
 _KAFKAS = pytest.StashKey[list["Kafka"]]()
@@ -63,23 +64,50 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 
 def _world(request: pytest.FixtureRequest, brokers: int) -> Iterator[Kafka]:
-    from ottla.testing import Kafka, Repeat  # here, because most sessions of pytest use no broker
+    from ottla.testing import Repeat  # here, because most sessions of pytest use no broker
 
-    item, settings, snapshot = request.node, _settings(request) | _profile(request), _snapshot(request)
-    with Kafka(brokers, settings) if snapshot is None else Kafka.of(snapshot, settings) as kafka:
+    item = request.node
+    with _begun(request, brokers) as kafka:
         kafka.repeat = Repeat(request.config.getoption("--ottla-seed"), item.stash.get(_KEPT, None))
-        item.stash.setdefault(_KAFKAS, []).append(kafka)
-        yield kafka
+        kafkas = item.stash.setdefault(_KAFKAS, [])
+        kafkas.append(kafka)
+        try:
+            yield kafka
+        finally:
+            kafkas.remove(kafka)  # a test that another plugin runs again tells of its last run alone
+
+
+def _begun(request: pytest.FixtureRequest, brokers: int) -> Kafka:
+    """Start the brokers of a test. What is wrong with its marks or the ini file fails the test by one sentence."""
+    from ottla.server.config.broker_config import ConfigError
+    from ottla.server.serving import StartupError
+    from ottla.testing import Kafka, LabError
+
+    try:
+        settings, snapshot = _settings(request) | _profile(request), _snapshot(request)
+        return Kafka(brokers, settings) if snapshot is None else Kafka.of(snapshot, settings)
+    except pytest.UsageError as error:
+        sentence = str(error)
+    except (ConfigError, StartupError, LabError) as error:
+        marks = [name for name in _NAMES if request.node.get_closest_marker(name) is not None]
+        lines = [name for name in (SETTINGS, PROFILE) if request.config.getini(name)]
+        if not marks and not lines:
+            raise
+        given = [f"@pytest.mark.{name}" for name in marks] + [f"{name} in the ini file" for name in lines]
+        sentence = f"{' and '.join(given)}: {error}"
+    pytest.fail(sentence, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Add what the brokers tell to the report of a failing test."""
     report = yield
-    if call.when == "call" and report.failed:
-        for told in filter(None, (kafka.report() for kafka in item.stash.get(_KAFKAS, []))):
-            report.sections.append(("Ottla", told))
-        item.stash[_FAULTS] = [each for kafka in item.stash.get(_KAFKAS, []) for each in kafka.faults]
+    if call.when == "teardown":
+        return report
+    kafkas = item.stash.get(_KAFKAS, []) if report.failed else []
+    for told in filter(None, (kafka.report() for kafka in kafkas)):
+        report.sections.append(("Ottla", told))
+    item.stash[_FAULTS] = [each for kafka in kafkas for each in kafka.faults]
     return report
 
 
