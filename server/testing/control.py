@@ -16,6 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -95,8 +96,9 @@ class Control(Service):
             given = request.query if operation.method == "GET" else _body(request)
             arguments = arguments_of(operation, given, are_texts=operation.method == "GET")
             try:
-                # In a thread, because each waits for the brokers' own.
-                return _json(await trio.to_thread.run_sync(lambda: operation.run(self._kafka, **arguments)))
+                # In a thread, because each waits for the brokers' own. The port ends without those that take long.
+                run = partial(operation.run, self._kafka, **arguments)
+                return _json(await trio.to_thread.run_sync(run, abandon_on_cancel=True))
             except LabError as error:
                 raise Refused(400, str(error)) from None
             except (KafkaError, StartupError) as error:

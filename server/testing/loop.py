@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar, TypeVarTuple
@@ -53,10 +53,26 @@ class LabLoop:
         self._start()
 
     def call(self, function: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T:
-        """Run an async function in the lab's thread; return its result, or raise its exception."""
+        """Run an async function in the lab's thread; return its result, or raise its exception.
+
+        If the caller is interrupted, as by Ctrl-C or pytest-timeout, the function is cancelled.
+        """
         outcome: Future[T] = Future()
-        self._soon(lambda: self.nursery.start_soon(_carry_out, function, arguments, outcome), outcome)
-        return outcome.result()
+        scope = trio.CancelScope()
+        self._soon(lambda: self.nursery.start_soon(_carry_out, scope, function, arguments, outcome), outcome)
+        try:
+            return outcome.result()
+        except BaseException:
+            if not outcome.done():
+                self._give_up(scope, outcome)
+            raise
+
+    def _give_up(self, scope: trio.CancelScope, outcome: Future[T]) -> None:
+        # An advance that went on would move the clock under the tests that follow.
+        assert self._token is not None
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(scope.cancel)
+            wait([outcome], END_PATIENCE_S)
 
     def call_sync(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run a plain function in the lab's thread; return its result, or raise its exception."""
@@ -140,9 +156,14 @@ class LabLoop:
         self.nursery.cancel_scope.cancel()
 
 
-async def _carry_out(function: Callable[..., Awaitable[T]], arguments: Iterable[Any], outcome: Future[T]) -> None:
+async def _carry_out(
+    scope: trio.CancelScope, function: Callable[..., Awaitable[T]], arguments: Iterable[Any], outcome: Future[T]
+) -> None:
     try:
-        outcome.set_result(await function(*arguments))
+        with scope:
+            outcome.set_result(await function(*arguments))
+            return
+        outcome.set_exception(LabError("This call was interrupted."))
     except trio.Cancelled:
         outcome.set_exception(LabError(CLOSED))
         raise

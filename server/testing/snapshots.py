@@ -71,7 +71,9 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
             "Kafka.of(snapshot) makes a Kafka that fits."
         )
     async with world.restoring:  # two at a time would start the same brokers
-        await _restore(world, snapshot, connections)
+        # Half a restore would be no world that ever was.
+        with trio.CancelScope(shield=True):
+            await _restore(world, snapshot, connections)
 
 
 async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
@@ -106,7 +108,11 @@ async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
     if world.nodes.keys() != snapshot.nodes.keys():
         raise LabError(f"A world cannot have {_named(snapshot.nodes)}; make the snapshot again.")
     world.begin()
-    await _put_back(world, snapshot)
+    try:
+        await _put_back(world, snapshot)
+    except BaseException:  # nobody else could end its brokers
+        await world.close()
+        raise
     return world
 
 

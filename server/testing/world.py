@@ -137,7 +137,11 @@ class World:
     async def open(self) -> None:
         """Start all brokers; return when all serve clients. Raises StartupError."""
         self.begin()
-        await self.start(self.nodes.values())
+        try:
+            await self.start(self.nodes.values())
+        except BaseException:  # nobody else could end them
+            await self.close()
+            raise
 
     def begin(self) -> None:
         """Begin to keep the tree of a cluster. No broker runs yet."""

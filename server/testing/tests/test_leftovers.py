@@ -11,8 +11,10 @@ import threading
 from pathlib import Path
 
 import pytest
+import trio
 
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.node import Node
 from ottla.server.testing.tests.pytest_words import WORDS
 
 ENDS = {
@@ -81,6 +83,50 @@ def test_a_child_that_lives_on_keeps_no_connection_open():
             finally:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
+
+
+def interrupt() -> None:
+    """Interrupt the main thread as Ctrl-C does."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_an_interrupted_advance_goes_on_no_more():
+    with Kafka(3) as kafka:
+        before_ms = kafka.clock.now_ms
+
+        def wait_and_interrupt() -> None:
+            while kafka.clock.now_ms < before_ms + 60_000:
+                pass
+            interrupt()
+
+        waiting = threading.Thread(target=wait_and_interrupt)
+        waiting.start()
+        with pytest.raises(KeyboardInterrupt):
+            kafka.clock.advance(days=36_500)
+        waiting.join()
+        kafka.clock.freeze()
+        stopped_ms = kafka.clock.now_ms
+        kafka.topic("orders")
+        assert kafka.clock.now_ms == stopped_ms
+
+
+@pytest.mark.parametrize("begins", ["with nothing", "as a snapshot"])
+def test_nothing_is_left_of_a_kafka_whose_start_is_interrupted(begins: str, monkeypatch: pytest.MonkeyPatch):
+    with Kafka(3) as kafka:
+        snapshot, loop = kafka.snapshot(), kafka.loop
+    start = Node.start
+
+    async def start_and_wait(self: Node, *, reserved: bool = False) -> None:
+        await start(self, reserved=reserved)
+        if all(each.is_running for world in loop.worlds for each in world.nodes.values()):  # type: ignore[attr-defined]
+            interrupt()
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Node, "start", start_and_wait)
+    with pytest.raises(KeyboardInterrupt):
+        Kafka(3) if begins == "with nothing" else Kafka.of(snapshot)
+    assert not loop.worlds
+    assert loop.call_sync(lambda: len(loop.nursery.child_tasks)) == 0
 
 
 @pytest.mark.parametrize("end", ENDS)
