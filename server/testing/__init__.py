@@ -8,6 +8,7 @@
     brokers.py              its brokers: kill, stop, isolate, fill or break a disk
     why.py                  why something happened, and what became of an offset
     chaos.py                faults by a seed
+    wire_faults.py          those of them on the wire towards clients
     shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`
     lab.py                  a world as other threads reach it

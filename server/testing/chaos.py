@@ -1,8 +1,8 @@
-"""Faults by a seed: the same seed gives the same schedule.
+"""Faults by a seed, of brokers and on the wire towards their clients: the same seed gives the same schedule.
 
 A schedule is an endless row of faults, one after the other: a pause, a fault, its duration, its end. Each is drawn from the seed
 and its own number, so that a run with only some of them has these at their times (`kept`); that is how the fewest faults
-are found that still fail a test.
+are found that still fail a test. A fault on the wire (`wire_faults.py`) may act after its turn, when a client asks for its API.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import trio
 
 from ottla.server.serving import StartupError
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.wire_faults import ON_THE_WIRE, WireFaults, drawn
+from ottla.server.testing.wire_tap.kafka_names import nearest
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.server.testing.lab import Lab
+    from ottla.server.testing.wire_tap.rules import Rule
     from ottla.server.testing.world import World
 
 PAUSE_S, DURATION_S = (0.05, 0.5), (0.05, 0.4)
-ALONE = ("kill", "stop", "disconnect", "fill_disk")
-IN_CLUSTER = (*ALONE, "isolate", "cut_pair", "expire_session")
+_OF_CLUSTER = ("isolate", "cut_pair", "expire_session")
+ALONE = ("kill", "stop", "disconnect", "fill_disk", *ON_THE_WIRE)
+IN_CLUSTER = (*ALONE, *_OF_CLUSTER)
 SEED_MAX = 2**32
 
 
@@ -37,6 +41,8 @@ class Fault(NamedTuple):
     kind: str
     place: int
     """Which of the brokers, and of the others for a cut between two: any number, taken by its remainder."""
+    draw: int
+    """Details of a fault on the wire."""
 
 
 class Happened(NamedTuple):
@@ -46,6 +52,17 @@ class Happened(NamedTuple):
     number: int
     at_s: float
     text: str
+    rule: Rule | None = None
+    """Rule of the wire tap that carries out a fault on the wire; None for other faults."""
+
+    @property
+    def hits(self) -> int | None:
+        """Number of requests that a fault on the wire has met so far; None for other faults."""
+        return None if self.rule is None else self.rule.hits
+
+    def __str__(self) -> str:
+        hits = "" if self.hits is None else f", which met {self.hits}"
+        return f"{self.at_s:7.3f} s  {self.text}{hits} [{self.number}]"
 
 
 def schedule(seed: int, kinds: Sequence[str]) -> Iterator[Fault]:
@@ -58,6 +75,7 @@ def schedule(seed: int, kinds: Sequence[str]) -> Iterator[Fault]:
             chance.uniform(*DURATION_S),
             chance.choice(kinds),
             chance.randrange(1 << 16),
+            chance.randrange(1 << 32),
         )
 
 
@@ -71,12 +89,8 @@ class Chaos:
         """`faults`: their kinds, None for all that the world can have. `kept`: numbers of those to make, None for all."""
         self.seed, self.happened = seed, list[Happened]()
         self._lab, self._kept = lab, kept
-        possible = IN_CLUSTER if len(lab.world.nodes) > 1 else ALONE
-        self._kinds = possible if faults is None else tuple(faults)
-        if unknown := [each for each in self._kinds if each not in possible]:
-            raise LabError(f"There is no fault {unknown[0]} here; the faults are {', '.join(possible)}.")
-        if not self._kinds:
-            raise LabError(f"No fault is named; the faults are {', '.join(possible)}.")
+        self._kinds = _checked(faults, IN_CLUSTER if len(lab.world.nodes) > 1 else ALONE)
+        self._on_the_wire = WireFaults()
         self._life = trio.CancelScope()
         self._ended = trio.Event()
         lab.call(self._begin)
@@ -93,7 +107,7 @@ class Chaos:
             self._lab.call(self._end)
 
     def __str__(self) -> str:
-        lines = [f"  {each.at_s:7.3f} s  {each.text} [{each.number}]" for each in self.happened]
+        lines = [f"  {each}" for each in self.happened]
         return "\n".join([f"chaos(seed={self.seed}): {len(lines)} faults", *lines])
 
     # ------------------------------------------------------------------ in the lab's thread
@@ -106,7 +120,7 @@ class Chaos:
         await self._ended.wait()
 
     async def _run(self) -> None:
-        began = trio.current_time()
+        began, world = trio.current_time(), self._lab.world
         try:
             with self._life:
                 for fault in schedule(self.seed, self._kinds):
@@ -116,10 +130,18 @@ class Chaos:
                     else:
                         await trio.sleep(fault.duration_s)
         finally:
+            self._on_the_wire.end()
+            for node in world.nodes.values():
+                node.cut_connections(lambda each: each.is_silent)
             self._ended.set()
 
     async def _make(self, fault: Fault, at_s: float) -> None:
         world = self._lab.world
+        if fault.kind in ON_THE_WIRE:
+            on_the_wire = drawn(fault.kind, fault.draw, fault.duration_s)
+            self._tell(fault, at_s, str(on_the_wire), self._on_the_wire.begin(world.wire, on_the_wire))
+            await trio.sleep(fault.duration_s)
+            return
         ids = list(world.nodes)
         broker = ids[fault.place % len(ids)]
         others = [each for each in ids if each != broker]
@@ -145,8 +167,24 @@ class Chaos:
                 except (LabError, KafkaError, StartupError) as problem:  # as of a broker whose disk a test has filled
                     self._tell(fault, at_s, f"broker {broker} could not be mended: {problem}")
 
-    def _tell(self, fault: Fault, at_s: float, text: str) -> None:
-        self.happened.append(Happened(self.seed, fault.number, at_s, text))
+    def _tell(self, fault: Fault, at_s: float, text: str, rule: Rule | None = None) -> None:
+        self.happened.append(Happened(self.seed, fault.number, at_s, text, rule))
+
+
+def _checked(faults: Sequence[str] | None, possible: Sequence[str]) -> Sequence[str]:
+    """Return the kinds of faults to make, all for None. Raises LabError for others than the possible ones."""
+    if isinstance(faults, str):
+        raise LabError(f"faults={faults!r} is a text; give a list, such as faults=[{faults!r}].")
+    all_of_them = ", ".join(possible)
+    for each in possible if faults is None else faults:
+        if each in _OF_CLUSTER and each not in possible:
+            raise LabError(f"There is no fault {each} of a broker that is alone; use Kafka(3) or kafka_cluster.")
+        if each not in possible:
+            end = nearest(each, possible)
+            raise LabError(f"There is no fault {each!r}{f'; the faults are {all_of_them}.' if end == '.' else end}")
+    if faults is not None and not faults:
+        raise LabError(f"No fault is named; the faults are {all_of_them}.")
+    return possible if faults is None else tuple(faults)
 
 
 async def _kill(world: World, broker: int, other: int) -> None:

@@ -302,7 +302,8 @@ def end_chaos(kafka: Kafka) -> Any:
     """End the faults; return what was done."""
     for each in kafka.chaoses:
         each.stop()
-    return [each._asdict() for each in kafka.faults]
+    shown = ("seed", "number", "at_s", "text", "hits")
+    return [{name: getattr(each, name) for name in shown} for each in kafka.faults]
 
 
 OPERATIONS = (

@@ -314,7 +314,8 @@ class Kafka(Lab):
     def chaos(self, seed: int | None = None, faults: Sequence[str] | None = None) -> Chaos:
         """Start making random faults, until the end of `with kafka.chaos():`, `stop` or `close`. Raises LabError.
 
-        `seed`: None for that of `pytest --ottla-seed`, else a random one. `faults`: kinds such as "kill"; None for all.
+        `seed`: None for that of `pytest --ottla-seed`, else a random one. `faults`: kinds such as "kill" or "error_answer";
+        None for all.
         """
         chosen = self.repeat.seed if seed is None else seed
         made = Chaos(self, random.randrange(SEED_MAX) if chosen is None else chosen, faults, self.repeat.kept)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.server.network.transport import Transport
     from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.loop import LabLoop
+    from ottla.server.testing.wire_tap.ruled_conversation import RuledConversation
     from ottla.wire.happenings import Happenings
 
 T = TypeVar("T")
@@ -133,12 +134,12 @@ class Node:
         for sock in self._accepted:
             sock.close()
 
-    def cut_held_connections(self) -> None:
-        """End the connections whose requests the tap holds back."""
+    def cut_connections(self, is_meant: Callable[[RuledConversation], bool]) -> None:
+        """End the connections that are meant, judged by what the tap does with their bytes."""
         for listener in self.broker.listeners if self.broker is not None else ():
             for connection in list(listener.connections):
                 conversation = getattr(connection._transport, "conversation", None)  # an encrypted one has none
-                if conversation is not None and conversation.holds_request:
+                if conversation is not None and is_meant(conversation):
                     connection.cancel_scope.cancel()
 
     async def start(self, *, reserved: bool = False) -> None:

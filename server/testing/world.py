@@ -264,7 +264,7 @@ class World:
             return
         rule.remove()
         for node in self.nodes.values():
-            node.cut_held_connections()
+            node.cut_connections(lambda each: each.holds_request)
 
     def heal(self, node_id: int) -> None:
         """End all cuts of a broker."""

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.testing.chaos import Chaos
-from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka, Repeat
 from ottla.server.testing.shrinking import fewest
 from ottla.server.testing.tests.pytest_words import WORDS
@@ -78,16 +77,6 @@ def test_a_snapshot_is_put_back_while_faults_are_made():
         assert kafka.broker(0).is_running and kafka.topics() == {"orders": 1}
 
 
-def test_wrong_faults_are_answered_by_a_sentence():
-    with Kafka() as kafka:
-        for wrong, text in (
-            (["isolate"], "no fault isolate here; the faults are kill, stop"),
-            ([], "No fault is named"),
-        ):
-            with pytest.raises(LabError, match=text):
-                kafka.chaos(1, wrong)
-
-
 @given(st.sets(st.integers(0, 30), max_size=12), st.integers(1, 30))
 def test_the_fewest_that_fail_are_found(needed: set[int], count: int):
     elements = list(range(count))
@@ -99,9 +88,14 @@ def test_a_failing_test_tells_its_faults_and_they_are_shrunk(pytester: pytest.Py
     pytester.makepyfile(
         """
         def test_stops_hurt(kafka):
-            with kafka.chaos():
+            with kafka.chaos(faults=["stop", "disconnect", "late_answer"]):
                 kafka.clock.advance(5)
             assert not any("is stopped" in each.text for each in kafka.faults)
+
+        def test_errors_hurt(kafka):
+            with kafka.chaos(faults=["late_answer", "error_answer"]):
+                kafka.clock.advance(5)
+            assert not any("Fetch requests are answered KAFKA" in each.text for each in kafka.faults)
 
         def test_is_well(kafka):
             with kafka.chaos(faults=["disconnect"]):
@@ -109,11 +103,13 @@ def test_a_failing_test_tells_its_faults_and_they_are_shrunk(pytester: pytest.Py
         """
     )
     result = pytester.runpytest_inprocess(*WORDS, "--ottla-seed", "7", "--ottla-shrink")
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
             "*test_stops_hurt fails with 1 of * faults (--ottla-seed 7):",
             "  broker 0 is stopped, and started after *",
+            "*test_errors_hurt fails with 1 of * faults (--ottla-seed 7):",
+            "  the next 2 Fetch requests are answered KAFKA_STORAGE_ERROR *8?",
             "*- Ottla -*",
             "chaos(seed=7): * faults",
         ]

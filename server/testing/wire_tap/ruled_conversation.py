@@ -88,6 +88,11 @@ class RuledConversation(Conversation):
         return self._held is not None
 
     @property
+    def is_silent(self) -> bool:
+        """True if a rule lets a request of the client, and all later ones, go without an answer."""
+        return self._is_mute
+
+    @property
     def holds_much_of_client(self) -> bool:
         """True if nothing more of the client should be read for now."""
         return self._held is not None and len(self._pending) >= TAKEN_BYTES_MAX
@@ -101,12 +106,7 @@ class RuledConversation(Conversation):
     def next_due(self) -> float | None:
         """Time at which `tick` has to be called; None if nothing is late."""
         due = self._held_until if self._held is not None else math.inf
-        if (
-            self._awaited
-            and (plan := self._plans.get(self._awaited[0]))
-            and plan.answer is not None
-            and not plan.is_hung
-        ):
+        if self._awaited and (plan := self._plans.get(self._awaited[0])) and (plan.answer is not None or plan.is_hung):
             due = min(due, plan.leaves_at)
         return due if due < math.inf else None
 
@@ -216,8 +216,8 @@ class RuledConversation(Conversation):
                 self._give(request)
                 self._give(request)
                 self._plan(request).discards = 1
-            case Drop(applied):
-                self._drop(request, applied=applied)
+            case Drop(applied, seconds):
+                self._drop(request, math.inf if seconds is None else self._now + seconds, applied=applied)
             case Disconnect(before=True):
                 self.is_closing = True
             case Disconnect():
@@ -239,13 +239,14 @@ class RuledConversation(Conversation):
             self._plans[request] = plan
         return plan
 
-    def _drop(self, request: WireRequest, *, applied: bool) -> None:
+    def _drop(self, request: WireRequest, closes_at: float, *, applied: bool) -> None:
         if applied:
             self._give(request)
         elif expects_answer(request):
             self._expect(request)
         if expects_answer(request):
-            self._plan(request).is_hung = True
+            plan = self._plan(request)
+            plan.is_hung, plan.leaves_at = True, closes_at
             self._is_mute = True
 
     # ------------------------------------------------------------------ errors
@@ -394,7 +395,10 @@ class RuledConversation(Conversation):
         while self._awaited and not self.is_closing:
             request = self._awaited[0]
             plan = self._plans.get(request)
-            if plan is None or plan.answer is None or plan.is_hung or plan.leaves_at > self._now:
+            if plan is not None and plan.is_hung:
+                self.is_closing = plan.leaves_at <= self._now
+                return
+            if plan is None or plan.answer is None or plan.leaves_at > self._now:
                 return
             self._awaited.popleft()
             del self._plans[request]

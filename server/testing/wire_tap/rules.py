@@ -64,9 +64,13 @@ class Twice:
 
 @dataclass(frozen=True)
 class Drop:
-    """Never answer this request, nor any later one of the connection; `applied`: the broker carries this one out."""
+    """Never answer this request, nor any later one of the connection; `applied`: the broker carries this one out.
+
+    `seconds`: of the broker's clock until the connection is closed; None: it is left to the client.
+    """
 
     applied: bool
+    seconds: float | None
 
     def __str__(self) -> str:
         return f"answer dropped{' after it was applied' if self.applied else ''}"
@@ -215,12 +219,17 @@ class RuleMaker:
         """Give the request to the broker twice, as after a lost answer and a retry; the client gets the second answer."""
         return self._add(Twice(), times, after)
 
-    def drop(self, *, times: int | None = 1, after: int = 0, applied: bool = False) -> Rule:
+    def drop(
+        self, *, times: int | None = 1, after: int = 0, applied: bool = False, seconds: float | None = None
+    ) -> Rule:
         """Never answer. The broker does not see the request, unless `applied`.
 
-        Kafka answers in order, so later requests of the connection are not carried out either: the client has to reconnect.
+        Kafka answers in order, so later requests of the connection are not carried out either: the client has to reconnect,
+        or the connection is closed after `seconds` of the brokers' clock.
         """
-        return self._add(Drop(applied), times, after)
+        if seconds is not None and not seconds >= 0:
+            raise LabError(f"A silence of {seconds} s is none; give 0 or more, or None for one without end.")
+        return self._add(Drop(applied, seconds), times, after)
 
     def disconnect(self, *, times: int | None = 1, after: int = 0, before: bool = True) -> Rule:
         """Close the connection: before the broker sees the request, or, with `before=False`, instead of the answer."""
