@@ -169,7 +169,11 @@ class Compaction:
             transactions.reach(source.end_offset)
             for batches, size in self._pieces(source):
                 for header, data in batches:
-                    if header.last_offset >= start and not self._note(header, data, transactions):
+                    if header.last_offset < start:
+                        # A pass before may have ended behind it, and what follows it is of another transaction.
+                        if header.is_control:
+                            transactions.end(header, list(decode_records(data)))
+                    elif not self._note(header, data, transactions):
                         self.end_offset = self._map.latest_offset + 1
                         return
                 yield size

@@ -206,6 +206,19 @@ STEPS = st.lists(
 
 
 @settings(max_examples=examples(150), deadline=None)
+@example(  # the map is full behind the marker of an aborted transaction, whose producer has begun another one
+    [
+        ("put", [(b"a", None)], 3, Compression.NONE),
+        ("end", 3, ControlType.ABORT, False),
+        ("put", [(b"a", None), (b"d", b""), (b"d", None)], 3, Compression.NONE),
+        ("end", 3, ControlType.COMMIT, False),
+        ("compact", 200, 4096),
+        ("compact", 200, 4096),
+        ("end", 2, ControlType.COMMIT, False),
+        ("wait",),
+        ("compact", 200, 4096),
+    ]
+)
 @given(steps=STEPS)
 def test_a_reader_of_committed_records_finds_the_last_of_every_key(steps: list[tuple[Any, ...]]) -> None:
     story = Story()
