@@ -94,8 +94,7 @@ class RecordFormat:
         if value is None:
             return self.make(decode_key(key, 2, len(key)), None)
         decode_value = self._decode_value.get(value[:2]) or self._load_value_codec(value)
-        decoded = decode_value(value, 2, len(value))
-        return self.make(decode_key(key, 2, len(key)), decoded)
+        return self.make(decode_key(key, 2, len(key)), decode_value(value, 2, len(value)))
 
     def _load_key_codec(self) -> Codec:
         decode_key = self._decode_key = codec(self.key, 0, "decode")
@@ -116,18 +115,20 @@ class RecordFormats:
 
     def __init__(self, formats: Iterable[RecordFormat]) -> None:
         self._by_key_class: dict[type, RecordFormat] = {}
-        self._by_key_type: dict[int, RecordFormat] = {}
+        self._by_prefix: dict[bytes, RecordFormat] = {}
+        """By the bytes of the type, with which a key begins."""
         for each in formats:
             assert each.key not in self._by_key_class, f"{each.key.__name__} is registered twice"
             self._by_key_class[each.key] = each
             for key_type in each.key_types:
-                assert key_type not in self._by_key_type, f"key type {key_type} is registered twice"
-                self._by_key_type[key_type] = each
+                prefix = _prefix(key_type)
+                assert prefix not in self._by_prefix, f"key type {key_type} is registered twice"
+                self._by_prefix[prefix] = each
 
     @property
     def superseding(self) -> frozenset[bytes]:
         """First two key bytes of each record type whose values replace all earlier values of their key."""
-        return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
+        return frozenset(prefix for prefix, each in self._by_prefix.items() if each.is_superseding)
 
     def load_codecs(self) -> None:
         """Load the codecs of written records. Call this in a thread, because it reads files or generates code."""
@@ -143,12 +144,9 @@ class RecordFormats:
 
     def decode_record(self, key: bytes | None, value: bytes | None) -> GroupRecord | None:
         """Decode key and value to a record; None if the record type is unknown."""
-        key_type = _leading_number(key)
-        # Not one of Kafka's keys, so the runtime passes over the record.
-        if key is None or key_type is None:
-            return None
-        known = self._by_key_type.get(key_type)
-        return None if known is None else known.decode(key, value)
+        # The runtime passes over a record whose key is not one of Kafka's.
+        known = None if key is None else self._by_prefix.get(key[:2])
+        return None if key is None or known is None else known.decode(key, value)
 
     def encode_records(self, records: Iterable[GroupRecord], timestamp_ms: int) -> bytes:
         """Encode records as one uncompressed batch."""

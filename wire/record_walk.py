@@ -86,8 +86,10 @@ def keys_and_values(area: bytes, count: int) -> Iterator[tuple[int, bytes | None
             key: bytes | None = area[position + 1 : value_at]
         else:
             key, value_at = _read_bytes(area, position)
-        if (low := area[value_at]) > 127 and (high := area[value_at + 1]) < 128 and not low & 1:
-            value: bytes | None = area[value_at + 2 : value_at + 2 + ((low & 127 | high << 7) >> 1)]
+        if (low := area[value_at]) < 128 and not low & 1:
+            value: bytes | None = area[value_at + 1 : value_at + 1 + (low >> 1)]
+        elif low > 127 and (high := area[value_at + 1]) < 128 and not low & 1:
+            value = area[value_at + 2 : value_at + 2 + ((low & 127 | high << 7) >> 1)]
         else:
             value, _ = _read_bytes(area, value_at)
         yield offset_delta, key, value

@@ -115,7 +115,7 @@ def _replay(
     kind: ShardKind[ShardT], shard: ShardT, entries: list[_Entry | _Marker | None]
 ) -> Iterator[_Decoding | None]:
     """Replay the collected records, a limited number in each step."""
-    work = 0
+    work, decode, replay = 0, kind.decode, shard.replay
     for collected in entries:
         entry = collected
         while entry is not None:
@@ -124,20 +124,21 @@ def _replay(
                 yield None
                 break
             offset, key, value, producer_id, before = entry
+            size = 0 if value is None else len(value)
             try:
-                if value is not None and len(value) > LONG_VALUE_BYTES:
-                    yield (decoding := _Decoding(partial(kind.decode, key, value)))
+                if size > LONG_VALUE_BYTES:
+                    yield (decoding := _Decoding(partial(decode, key, value)))
                     decoded = decoding.decoded()
                 else:
-                    decoded = kind.decode(key, value)
+                    decoded = decode(key, value)
             except ProtocolViolation as error:
                 # One bad record must not take all groups of the partition out of service, nor the last good value.
                 logger.warning("a record of %s at offset %d does not parse: %s", kind.topic, offset, error)
                 entry = before
                 continue
             if decoded is not None:
-                shard.replay(decoded, offset, producer_id)
-            work += RECORD_BYTES if value is None else RECORD_BYTES + len(value)
+                replay(decoded, offset, producer_id)
+            work += RECORD_BYTES + size
             if work > STEP_BYTES:
                 work = 0
                 yield None
@@ -211,8 +212,9 @@ def _records(
         return
     if area is None:
         area = _checked_area(header, batches, start)
+    base_offset = header.base_offset
     for offset_delta, key, value in keys_and_values(area, header.records_count):
-        yield wrap_int64(header.base_offset + offset_delta), key, value
+        yield wrap_int64(base_offset + offset_delta), key, value
 
 
 def _checked_area(header: BatchHeader, batches: bytes, start: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from ottla.replication.cluster.metadata_cache import (
     TRANSACTION_STATE_TOPIC,
 )
 from ottla.replication.log.batch_checks import AppendOrigin
+from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.partition.partition import Partition
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 READ_BYTES = 1024 * 1024
 ALL_REPLICAS = -1
 TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
+AT_ONCE_BYTES_MAX = 32 * 1024
+"""So many bytes are read by the event loop itself, unless they are on the disk: a thread takes longer to begin."""
+
+_topics_with_codecs: set[str] = set()
 
 
 class InternalTopicLog:
@@ -47,7 +53,6 @@ class InternalTopicLog:
         """
         self.topic, self.broker, self._partitions_wanted = topic, broker, partitions_wanted
         self.commit_timeout_ms, self._load_codecs = commit_timeout_ms, load_codecs
-        self._has_codecs = False
 
     def partition_count(self) -> int:
         topic = self.broker.cluster.topics.get(self.topic)
@@ -65,11 +70,11 @@ class InternalTopicLog:
         self.broker.partition(self.topic, partition).delete_records(offset)
 
     async def load_codecs(self) -> None:
-        """Load the codecs of the topic's records, at the first call."""
+        """Load the codecs of the topic's records, at the first call in this process."""
         # Before the first load. It reads files or generates code, which would hold the event loop.
-        if not self._has_codecs:
+        if self.topic not in _topics_with_codecs:
             await self.broker.environment.run_in_thread(self._load_codecs)
-            self._has_codecs = True
+            _topics_with_codecs.add(self.topic)
 
 
 class InternalPartition:
@@ -133,7 +138,7 @@ class InternalPartition:
                 partition.watchers.discard(changed.set)
 
     async def read_batches(self) -> AsyncIterator[bytes]:
-        """Yield the batches up to the present end; threads read about 1 MB at a time. Raises KafkaError."""
+        """Yield the batches up to the present end; threads read about 1 MB at a time of a long log. Raises KafkaError."""
         await self._topic_log.load_codecs()
         log = self._partition.log
         position, end_offset = log.log_start_offset, log.log_end_offset
@@ -152,12 +157,19 @@ class InternalPartition:
         if isinstance(region, bytes):
             return region
         try:
-            found: bytes = await self._broker.environment.run_in_thread(region.read)
+            found = await self._read(region)
         except OSError as error:
             raise log.storage_error(error) from None
         # The file has less than its index says. A load of half of it would silently lose groups.
         if len(found) < region.length:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: the file ends early")
+        return found
+
+    async def _read(self, region: FileRegion) -> bytes:
+        if region.length <= AT_ONCE_BYTES_MAX:
+            with contextlib.suppress(NotCached), only_cached:
+                return region.read()
+        found: bytes = await self._broker.environment.run_in_thread(region.read)
         return found
 
 

@@ -105,8 +105,10 @@ class _Layout(NamedTuple):
 
     @classmethod
     def of(cls, pieces: tuple[_Piece, ...]) -> _Layout:
+        if not pieces:
+            return cls((), (), 0, bytearray())
         ends = tuple(accumulate([length for _, length in pieces]))
-        start = ends[-1] if ends else 0
+        start = ends[-1]
         # Short pieces come from restored snapshots to which was appended; a long file has a chunk in each piece.
         if len(pieces) > PIECES_MAX + 2 * (start // CHUNK_BYTES):
             pieces, ends = (_Piece(_joined(pieces), start),), (start,)

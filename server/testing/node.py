@@ -102,6 +102,11 @@ class Node:
         """True if the broker runs and none of its log directories has failed."""
         return self.broker is not None and all(each.is_online for each in self.broker.replicas.log_directories)
 
+    @property
+    def is_fenced(self) -> bool:
+        """True if the broker is down, or may have been replaced because it does not see its cluster's tree."""
+        return self.broker is None or (self.broker.is_in_cluster and self.broker.member.is_fenced)
+
     def serving(self) -> Broker:
         """Return the broker. Raises LabError if it does not run."""
         if self.broker is None:
@@ -211,8 +216,7 @@ class Node:
         async def run_in_thread(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             if is_started:
                 return await trio.to_thread.run_sync(function, *arguments, **options)
-            # A start reads a little of a disk in memory. Threads would take longer than that.
-            await trio.lowlevel.checkpoint()
+            # A start reads a little of a disk in memory. Threads would take longer than that, and turns of others, too.
             return function(*arguments)
 
         try:

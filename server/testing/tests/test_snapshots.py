@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.groupcoord.runtime import partition_runtime
+from ottla.groupcoord.runtime.loading import shard_from_log
 from ottla.replication.log import recovery
 from ottla.server.broker import Broker
 from ottla.server.testing import snapshots
@@ -495,6 +497,21 @@ def test_a_kafka_that_is_closed_during_a_restore_leaves_nothing_running(monkeypa
     thread.join()
     assert "was closed while a snapshot" in str(problems[0])
     assert not world.nodes[0].is_running and world not in world.loop.worlds
+
+
+def test_groups_are_listed_when_all_are_loaded(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def load_slowly(*arguments: Any) -> Any:
+        for _ in range(500):
+            await trio.lowlevel.checkpoint()
+        return await shard_from_log(*arguments)
+
+    monkeypatch.setattr(partition_runtime, "shard_from_log", load_slowly)
+    kafka.topic("orders")
+    names = [f"group-{number}" for number in range(8)]
+    for name in names:
+        kafka.group(name).commit({("orders", 0): 0})
+    kafka.restore(kafka.snapshot())
+    assert kafka.groups() == names
 
 
 def test_a_restore_needs_no_time(kafka: Kafka) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ import trio.testing
 
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log, read_batches
 from ottla.replication.partition.partition import Partition
+from ottla.server.coordinators import coordinator_log
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_encoding import encode_pairs
 
@@ -23,13 +26,17 @@ def led(*, isr: tuple[int, ...] = (1, 2), min_isr: int = 1) -> Partition:
     return partition
 
 
+def load_codecs() -> None:
+    pass
+
+
 def log_of(partition: Partition, **broker: object) -> InternalTopicLog:
     return InternalTopicLog(
         cast(Any, SimpleNamespace(partition=lambda *_: partition, **broker)),
         partition.topic,
         partitions_wanted=lambda: 1,
         commit_timeout_ms=lambda: 1,
-        load_codecs=lambda: None,
+        load_codecs=load_codecs,
     )
 
 
@@ -97,3 +104,29 @@ async def test_what_another_leader_decides_is_not_waited_for(nursery: trio.Nurse
     assert problems == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     with pytest.raises(KafkaError):
         log_of(partition).partition(0).until_committed()
+
+
+async def test_threads_read_a_long_log_and_what_is_on_the_disk_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[object] = []
+
+    async def run_in_thread(function: Callable[[], Any]) -> Any:
+        threads.append(function)
+        return function()
+
+    partition = led()
+    storage = partition.log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+
+    async def read() -> bytes:
+        log = log_of(partition, environment=SimpleNamespace(run_in_thread=run_in_thread))
+        return b"".join([each async for each in log.partition(0).read_batches()])
+
+    monkeypatch.setattr(coordinator_log, "_topics_with_codecs", set())
+    found = await read()
+    assert threads == [load_codecs] and len(found) == partition.log.segments[-1].size
+    assert await read() == found and len(threads) == 1
+    storage.evict()
+    assert await read() == found and len(threads) == 2
+    assert await read() == found and len(threads) == 2
+    monkeypatch.setattr(coordinator_log, "AT_ONCE_BYTES_MAX", len(found) - 1)
+    assert await read() == found and len(threads) == 3
