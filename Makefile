@@ -26,6 +26,7 @@ ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/
 ENVIRONMENTS_OF_SUITES := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/suites/*/requirements.txt))
 # Test suites of other packages, of those whose source distributions have them.
 SUITES_OF_OTHERS := $(patsubst %,$(CACHE)/strangers/%/.ready,faust kombu taskiq)
+SUITES_IN_GO := $(patsubst %,$(CACHE)/strangers/%/.ready,franz_go kafka_go)
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
 GO_SQUARES := $(CACHE)/go_squares/.ready
 RUST_SQUARES := $(CACHE)/rust_squares/.ready
@@ -63,10 +64,10 @@ ecosystem: setup  ## stream processors, task queues, connectors and log shippers
 	$(BIN)/python -m pytest -m "ecosystem or not long" -rs $(ECOSYSTEM) --ignore $(ECOSYSTEM)/test_suites_of_others.py compat_tests/migration \
 	    $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
 
-strangers: setup  ## the test suites of other packages, unchanged, with ottla.testing: some 20 minutes (ARGS="-k kombu")
-	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS_OF_SUITES) $(SUITES_OF_OTHERS) || \
+strangers: setup  ## test suites of other packages with ottla.testing: some 25 minutes (ARGS="-k kombu"; WITH=apache: with Apache Kafka)
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS_OF_SUITES) $(SUITES_OF_OTHERS) $(if $(GO),$(SUITES_IN_GO)) || \
 	    echo "make: some suites could not be set up; their tests will be missing" >&2
-	$(BIN)/python -m pytest -m "ecosystem or not long" -rs -s $(ECOSYSTEM)/test_suites_of_others.py $(ARGS)
+	OTTLA_STRANGERS_WITH=$(WITH) $(BIN)/python -m pytest -m "ecosystem or not long" -rs -s $(ECOSYSTEM)/test_suites_of_others.py $(ARGS)
 
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
@@ -174,6 +175,11 @@ $(ENVIRONMENTS) $(ENVIRONMENTS_OF_SUITES): $(CACHE)/ecosystem/%/.ready: $(ECOSYS
 $(SUITES_OF_OTHERS): $(CACHE)/strangers/%/.ready: compat_tests/setup/suite_of_sdist.py $(ECOSYSTEM)/suites/%/suite.toml
 	@echo "unpacking the tests of $*"
 	@$(PYTHON) $< $(word 2,$^) $(@D)
+	@touch $@
+
+$(SUITES_IN_GO): $(CACHE)/strangers/%/.ready: compat_tests/setup/suite_of_go.py $(ECOSYSTEM)/suites/%/suite.toml
+	@echo "building the tests of $*"
+	@$(PYTHON) $< $(GO) $(word 2,$^) $(@D)
 	@touch $@
 
 # A pom.xml in the folder above is the parent: it names the versions.
