@@ -234,18 +234,17 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
-    """Return the call tables of inter-broker listeners and of client listeners."""
+    """Return the call tables of inter-broker listeners and of client listeners; a broker that is alone has one for both."""
     is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
     restrictions = broker.environment.restrictions
     has_older = broker.config.server.older_api_versions_enable or restrictions.versions is not None
-    between_brokers = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
-    of_clients = client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
+    routes = client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
+    of_clients = Calls(routes, is_open=False, has_older=has_older, restrictions=restrictions)
+    if not is_in_cluster:
+        return of_clients, of_clients
     # Brokers speak to each other as they are.
-    of_brokers = NO_RESTRICTIONS if is_in_cluster else restrictions
-    return (
-        Calls(between_brokers, is_open=False, has_older=has_older, restrictions=of_brokers),
-        Calls(of_clients, is_open=False, has_older=has_older, restrictions=restrictions),
-    )
+    between_brokers = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
+    return Calls(between_brokers, is_open=False, has_older=has_older, restrictions=NO_RESTRICTIONS), of_clients
 
 
 async def _open_when_started(broker: Broker, calls: Sequence[Calls]) -> None:

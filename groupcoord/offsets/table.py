@@ -45,6 +45,7 @@ UNKNOWN_TIME_MS = -1
 SETTLED_AT_ONCE = 500
 """Offsets of an ended transaction. As many as one call of a shard may commit, so that what is left never grows for long."""
 
+_new_tuple = tuple.__new__  # past NamedTuple's keyword handling: a load makes a million
 _NONE = ErrorCode.NONE
 _TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
@@ -184,14 +185,17 @@ class Offsets:
             # back.
             self._pending.remove(key.group, key.topic, key.partition)
             return
-        committed = CommittedOffset(
-            value.offset,
-            value.leader_epoch,
-            value.metadata,
-            value.commit_timestamp,
-            value.expire_timestamp,
-            value.topic_id,
-            record_offset,
+        committed = _new_tuple(
+            CommittedOffset,
+            (
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                value.topic_id,
+                record_offset,
+            ),
         )
         if producer_id == NO_PRODUCER_ID:
             self._committed.put(key.group, key.topic, key.partition, committed)

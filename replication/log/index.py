@@ -235,13 +235,13 @@ class OffsetIndex(SparseIndex):
     """
 
     ENTRY = Struct(">ii")
-    __slots__ = ("last_offset", "saved_first")
+    __slots__ = ("last_offset", "last_position", "saved_first")
 
     def __init__(
         self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
     ) -> None:
         super().__init__(files, path, base_offset, size_bytes=size_bytes, is_stale=is_stale)
-        self.last_offset = base_offset
+        self.last_offset, self.last_position = base_offset, 0
         self.saved_first: TimeIndex | None = None
         self._take_last(self._last_saved())
 
@@ -252,21 +252,18 @@ class OffsetIndex(SparseIndex):
         super().save()
 
     def _take_last(self, entry: tuple[int, int] | None) -> None:
-        self.last_offset = self.base_offset + (entry[0] if entry is not None else 0)
+        relative_offset, self.last_position = (0, 0) if entry is None else entry
+        self.last_offset = self.base_offset + relative_offset
 
     def last_entry(self) -> tuple[int, int]:
         """Return the last (offset, position); (base offset, 0) if there is no entry."""
-        count = self.entries
-        if not count:
-            return self.base_offset, 0
-        relative_offset, position = self.entry(count - 1)
-        return self.base_offset + relative_offset, position
+        return self.last_offset, self.last_position
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry in memory if `offset` exceeds the last entry's; every entry is optional."""
         if offset > self.last_offset or not self.entries:
             self._append(offset - self.base_offset, position)
-            self.last_offset = offset
+            self.last_offset, self.last_position = offset, position
 
     def floor(self, offset: int) -> int:
         """Return the position of the last entry at or before `offset`; 0 if there is none."""

@@ -13,6 +13,7 @@ import math
 import mmap
 import struct
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ottla.server.network.background_worker import HANDED_OVER_BYTES_MIN
@@ -51,8 +52,12 @@ class ReceiveBuffers:
 
     def __init__(self, memory: MemoryBudget | None = None) -> None:
         self.memory = memory or MemoryBudget()
-        self.shared = bytearray(SHARED_BUFFER_BYTES)
         self._pool: list[ReceiveBuffer] = []
+
+    @cached_property
+    def shared(self) -> bytearray:
+        """Buffer that all connections share, made with the first of them: to clear its pages takes a while."""
+        return bytearray(SHARED_BUFFER_BYTES)
 
     def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
         """Return a buffer, from the pool if possible, and count it in the memory budget.

@@ -13,7 +13,9 @@ from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.api.handlers.api_versions import served_api_versions
+from ottla.server.broker import Broker
 from ottla.server.cluster.session import ClusterSession
+from ottla.server.config.broker_config import load_config
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import all_routes, served_routes
 from ottla.server.serving import calls_of
@@ -81,6 +83,7 @@ async def test_a_listener_for_clients_does_not_advertise_requests_between_broker
 async def test_requests_between_brokers_are_refused_on_other_listeners(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         for_brokers, for_clients = calls_of(cast(Any, cluster[1]))
+        assert for_brokers is not for_clients
         for_brokers.opened.set()
         for_clients.opened.set()
         for key, route in served_routes(is_in_cluster=True).items():
@@ -401,3 +404,9 @@ async def test_a_broker_changes_its_own_settings_and_those_of_all_but_not_anothe
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         (response,) = (await cluster[2].answer(request, 1)).responses
         assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_broker_that_is_alone_has_one_table_of_calls() -> None:
+    for_brokers, for_clients = calls_of(Broker(load_config({})))
+    assert for_brokers is for_clients
+    assert {route.api_key for route in for_clients.routes} == served_routes(is_in_cluster=False).keys()

@@ -83,6 +83,13 @@ def test_a_claimed_length_allocates_nothing_before_its_bytes_arrive(pair):
     assert len(inbox.buffer) == OWN_BUFFER_BYTES_MIN
 
 
+def test_connections_share_a_buffer_which_is_made_with_the_first_of_them() -> None:
+    buffers = ReceiveBuffers()
+    assert "shared" not in vars(buffers)
+    first, second = (Inbox(buffers, FRAME_BYTES_MAX) for _ in range(2))
+    assert first.buffer is second.buffer is buffers.shared
+
+
 def test_a_crowd_whose_large_frames_begin_at_once_takes_little_beyond_the_limit(pair):
     """All of them can be read before the first one waits for room."""
     ours, peer = pair
