@@ -44,13 +44,13 @@ def describe(kafka: Kafka) -> Any:
 
 
 def reset(kafka: Kafka) -> Any:
-    """Begin a fresh world: nothing in it, on new ports."""
+    """Replace the brokers by new, empty ones on new ports."""
     kafka.reset()
     return describe(kafka)
 
 
 def snapshot(kafka: Kafka, name: str = "snapshot") -> Any:
-    """Keep everything as it is now under a name, in memory, for /restore."""
+    """Take a snapshot, and keep it in memory under a name, for /restore."""
     kept = _snapshots.setdefault(kafka, {})
     if name not in kept and len(kept) >= SNAPSHOTS_MAX:
         raise LabError(f"There are {SNAPSHOTS_MAX} snapshots, which is the most; take one under a name that is known.")
@@ -59,7 +59,7 @@ def snapshot(kafka: Kafka, name: str = "snapshot") -> Any:
 
 
 def restore(kafka: Kafka, name: str = "snapshot", connections: str = "cut") -> Any:
-    """Put the snapshot of a name in place of everything; `connections` are "cut", or "kept" where that is possible."""
+    """Go back to the snapshot of a name. `connections`: "cut" closes all; "kept" keeps those that wait only for records."""
     kept = _snapshots.get(kafka, {})
     if name not in kept:
         raise LabError(f"There is no snapshot {name}; the snapshots are: {', '.join(sorted(kept)) or 'none'}.")
@@ -125,7 +125,7 @@ def partition(kafka: Kafka, topic: str, partition: int = 0) -> Any:
 
 
 def elect(kafka: Kafka, topic: str, partition: int, leader: int) -> Any:
-    """Let another replica in sync lead a partition."""
+    """Make a broker of the ISR the leader of a partition."""
     kafka.elect(topic, partition, leader)
     return kafka.partition(topic, partition)._asdict()
 
@@ -140,13 +140,13 @@ def move(kafka: Kafka, topic: str, partition: int, replicas: list[int]) -> Any:
 
 
 def advance(kafka: Kafka, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> Any:
-    """Move the brokers' time forward; the answer comes when all that was due has happened."""
+    """Move the brokers' clock forward; the answer comes when all timers that were due have fired."""
     kafka.clock.advance(seconds, minutes=minutes, hours=hours, days=days)
     return {"now_ms": kafka.clock.now_ms}
 
 
 def speed(kafka: Kafka, factor: float) -> Any:
-    """Let the brokers' time pass so many times as fast as real time; 0 freezes it."""
+    """Run the brokers' clock `factor` times as fast as real time; 0 stops it."""
     kafka.clock.speed(factor)
     return {"now_ms": kafka.clock.now_ms}
 
@@ -173,18 +173,18 @@ def evict(kafka: Kafka, group: str, member: str) -> Any:
 
 
 def rebalance(kafka: Kafka, group: str) -> Any:
-    """Make a group rebalance."""
+    """Start a rebalance of a group."""
     return _left(kafka.group(group), Group.rebalance)
 
 
 def freeze(kafka: Kafka, group: str) -> Any:
-    """Let the coordinator answer no request about a group, until it is thawed."""
+    """Hold back all requests about a group, until /group/thaw."""
     kafka.group(group).freeze()
     return {"group": group}
 
 
 def thaw(kafka: Kafka, group: str) -> Any:
-    """End the silence about a group."""
+    """End /group/freeze; connections with waiting requests are closed."""
     kafka.group(group).thaw()
     return {"group": group}
 
@@ -252,54 +252,54 @@ def start(kafka: Kafka, broker: int) -> Any:
 
 
 def pause(kafka: Kafka, broker: int) -> Any:
-    """Let a broker answer nobody, until it is resumed."""
+    """Freeze a broker, as SIGSTOP does, until /broker/resume."""
     kafka.broker(broker).pause()
     return describe(kafka)
 
 
 def resume(kafka: Kafka, broker: int) -> Any:
-    """End the pause of a broker."""
+    """End /broker/pause; connections with waiting requests are closed."""
     kafka.broker(broker).resume()
     return describe(kafka)
 
 
 def isolate(kafka: Kafka, broker: int, others: list[int] | None = None) -> Any:
-    """Cut a broker off from some others; without a list from all others and the tree."""
+    """Let a broker and `others` not reach each other; null: all others and the coordination tree."""
     kafka.broker(broker).isolate(others)
     return describe(kafka)
 
 
 def heal(kafka: Kafka, broker: int) -> Any:
-    """End all cuts of a broker."""
+    """End /broker/isolate."""
     kafka.broker(broker).heal()
     return describe(kafka)
 
 
 def fill_disk(kafka: Kafka, broker: int) -> Any:
-    """Let writes to a broker's disk fail for want of room."""
+    """Make all writes to a broker's disk fail with ENOSPC (disk full)."""
     kafka.broker(broker).fill_disk()
     return describe(kafka)
 
 
 def free_disk(kafka: Kafka, broker: int) -> Any:
-    """Let a broker's disk work again."""
+    """End /broker/fill-disk."""
     kafka.broker(broker).free_disk()
     return describe(kafka)
 
 
 def corrupt(kafka: Kafka, broker: int, topic: str, partition: int, offset: int) -> Any:
-    """Change a byte of the batch with an offset on a broker's disk."""
+    """Change a byte of the batch that has `offset`, on a broker's disk, so that its checksum is wrong."""
     kafka.broker(broker).corrupt(topic, partition, offset)
     return describe(kafka)
 
 
 def begin_chaos(kafka: Kafka, seed: int | None = None, faults: list[str] | None = None) -> Any:
-    """Begin to make faults by a seed."""
+    """Start making random faults; return their seed."""
     return {"seed": kafka.chaos(seed, faults).seed}
 
 
 def end_chaos(kafka: Kafka) -> Any:
-    """End the faults; return what was done."""
+    """End the faults; return those that were made."""
     for each in kafka.chaoses:
         each.stop()
     shown = ("seed", "number", "at_s", "text", "hits")

@@ -23,13 +23,13 @@ def wire_requests(
     error: str | None = None,
     last: int = REQUESTS_SHOWN,
 ) -> Any:
-    """Return the last requests that clients sent, with their answers; `error` is Kafka's name of an error in them."""
+    """Return the last requests of clients that meet all conditions, with their answers."""
     found = kafka.wire.requests(api, client_id=client_id, topic=topic, partition=partition, group=group, error=error)
     return [described(each) for each in found[-last:] if last > 0]
 
 
 def wire_rules(kafka: Kafka) -> Any:
-    """Return the rules in force, and on how many requests each has acted."""
+    """Return the rules in force, with the number of requests on which each has acted."""
     rules = kafka.wire.rules.active
     return [
         {"on": str(each.wanted), "action": str(each.action), "hits": each.hits, "times": each.times} for each in rules
@@ -51,7 +51,7 @@ def add_wire_rule(
     applied: bool = False,
     before: bool | None = None,
 ) -> Any:
-    """Make a rule for requests: `action` is fail, delay, half, twice, drop or disconnect; `times` null for all of them."""
+    """Make a rule for requests. `action`: fail, delay, half, twice, drop or disconnect. `times`: null for all requests."""
     on = kafka.on(api, client_id=client_id, topic=topic, partition=partition, group=group)
     _made(on, action, error, seconds, times, after, applied=applied, before=before)
     return wire_rules(kafka)
@@ -89,6 +89,6 @@ def _made(
 
 
 def clear_wire_rules(kafka: Kafka) -> Any:
-    """Remove all rules; what they hold back stays late."""
+    """Remove all rules. Answers that they hold back already still come late."""
     kafka.wire.rules.clear()
     return wire_rules(kafka)

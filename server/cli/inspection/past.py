@@ -79,13 +79,13 @@ class DirectoryView:
         segments = self._segments()
         # The last one that begins at or before the offset, and those behind it.
         at = max((n for n, each in enumerate(segments) if _base_offset(each) <= offset), default=0)
-        found: list[bytes] = []
+        found = bytearray()
         for header, file, position in _headers(segments[at:]):
             if header.next_offset > offset:
-                found.append(file.read_at(position, header.size_in_bytes))
-            if sum(map(len, found)) >= READ_BYTES:
+                found += file.read_at(position, header.size_in_bytes)
+            if len(found) >= READ_BYTES:
                 break
-        return b"".join(found)
+        return bytes(found)
 
     def aborted(self, offset: int) -> Sequence[Aborted]:
         found: list[Aborted] = []
