@@ -5,16 +5,14 @@ All of it is done by Kafka's own requests, served inside the process. Members of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 import trio.testing
 
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError, check
-from ottla.server.testing.world import LOADING, PAUSE_S
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     JoinGroupRequest,
@@ -24,7 +22,7 @@ from ottla.wire.messages.classic_group import (
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListedGroup, ListGroupsRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -36,7 +34,6 @@ from ottla.wire.messages.share_group import ShareGroupDescribeRequest, ShareGrou
 
 if TYPE_CHECKING:
     from ottla.server.testing.lab import Lab
-    from ottla.server.testing.node import Node
     from ottla.server.testing.world import World
 
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
@@ -62,36 +59,17 @@ class GroupMember(NamedTuple):
 
 async def list_groups(world: World) -> list[str]:
     """Return the names of all groups."""
-    nodes = world.running()
-    # Others would never lead what they are to lead.
-    if all(node.is_well and not node.is_fenced for node in nodes):
-        await _until_led(world)
-    answers = [await _listed(world, node) for node in nodes]
-    return sorted({each.group_id for groups in answers for each in groups})
-
-
-async def _until_led(world: World) -> None:
-    """Wait until all partitions of the groups are led: a broker that was just started does not lead them yet."""
-    if any(node.broker and GROUP_METADATA_TOPIC in node.broker.cluster.topics for node in world.nodes.values()):
-        await world.until_shown(GROUP_METADATA_TOPIC)
-
-
-async def _listed(world: World, node: Node, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-    """Return the groups that a broker coordinates, once it has loaded them."""
-    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-    # A broker that is fenced loads none.
-    while (answer := await world.ask(request, node)).error_code in LOADING and not node.is_fenced:
-        await pause(PAUSE_S)
-    groups: list[ListedGroup] = answer.groups
-    return groups
+    answers = await world.ask_coordinators(GROUP_METADATA_TOPIC, ListGroupsRequest(states_filter=[], types_filter=[]))
+    return sorted({each.group_id for _, answer in answers for each in answer.groups})
 
 
 async def dismiss_members(lab: Lab) -> None:
     """Remove the members of all groups, whose clients are those of another Kafka."""
-    world = lab.world
-    await _until_led(world)
-    for node in [each for each in world.nodes.values() if each.is_running]:
-        for each in await _listed(world, node, WITH_MEMBERS, [CLASSIC, CONSUMER, SHARE]):
+    if not any(node.is_running for node in lab.world.nodes.values()):
+        return
+    request = ListGroupsRequest(states_filter=WITH_MEMBERS, types_filter=[CLASSIC, CONSUMER, SHARE])
+    for _, answer in await lab.world.ask_coordinators(GROUP_METADATA_TOPIC, request):
+        for each in answer.groups:
             await Group(lab, each.group_id)._dismiss()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world import PAUSE_S, TRANSACTION
@@ -30,8 +31,8 @@ class Transaction(NamedTuple):
 async def list_transactions(world: World) -> dict[str, Transaction]:
     """Return the transactions of all coordinators by their transactional ids."""
     found: dict[str, Transaction] = {}
-    for node in world.running():
-        listed = await world.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), node)
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    for node, listed in await world.ask_coordinators(TRANSACTION_STATE_TOPIC, request):
         ids = [each.transactional_id for each in listed.transaction_states]
         answer = await world.ask(DescribeTransactionsRequest(transactional_ids=ids), node)
         for each in answer.transaction_states:

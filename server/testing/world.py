@@ -30,6 +30,7 @@ from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.server.broker import Broker
     from ottla.server.testing.loop import LabLoop
     from ottla.server.testing.wire_tap.rules import Rule
@@ -58,7 +59,7 @@ SILENCE_S = 1e9
 STEP_MAX_S = SESSION_TIMEOUT_S / 6
 """Longest step of an advance of a cluster's clock in seconds: the brokers' sessions live on."""
 TREE_DELAY_S = (0.0, 0.0)
-SHOWN_LOOKS, PAUSE_S = 15_000, 0.002
+SHOWN_LOOKS, LED_LOOKS, PAUSE_S = 15_000, 2_500, 0.002
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -198,6 +199,34 @@ class World:
             f"Not all brokers know topic {topic} after {SHOWN_LOOKS * PAUSE_S:.0f} s; are enough of them up?"
         )
 
+    async def until_led(self, topics: Iterable[str] | None = None) -> None:
+        """Wait until partitions are led by brokers that run, for LED_LOOKS looks at most. `topics` None: all of them.
+
+        It does not wait for partitions that the controller cannot give a leader. Whoever is alone leads at once.
+        """
+        running = [node for node in self.nodes.values() if node.is_running]
+        # Others would never lead what they are to lead.
+        if self.tree is None or not running or not all(node.is_well and not node.is_fenced for node in running):
+            return
+        for _ in range(LED_LOOKS):
+            node = self.controller()
+            if node is not None and node.broker is not None:
+                cluster = node.broker.cluster
+                if all(self._is_led(cluster, topic) for topic in (cluster.topics if topics is None else topics)):
+                    return
+            await pause(PAUSE_S)
+
+    def _is_led(self, cluster: MetadataCache, topic: str) -> bool:
+        state = cluster.topics.get(topic)
+        for index, partition in enumerate(state.partitions if state is not None else ()):
+            node = self.nodes.get(partition.leader)  # there is none of -1
+            if node is None:
+                continue
+            held = None if node.broker is None else node.broker.replicas.partition(topic, index)
+            if held is None or not held.is_leader:
+                return False
+        return True
+
     def _shows(self, broker: Broker, topic: str) -> bool:
         state = broker.cluster.topics.get(topic)
         if state is None:
@@ -326,14 +355,32 @@ class World:
             answer = await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]))
             (found,) = answer.coordinators
             code = ErrorCode.of(found.error_code)
-            if not code and (node := self.nodes[found.node_id]).is_running:
-                code = await self._readiness_of(node, key, key_type)
-                if code not in LOADING:
-                    return node
-            elif code not in LOADING:
+            if code and code not in LOADING:
                 raise KafkaError(code, found.error_message)
+            if not code and not (node := self.nodes[found.node_id]).is_running:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # until the controller has elected another one
+            if not code and (code := await self._readiness_of(node, key, key_type)) not in LOADING:
+                return node
             await pause(PAUSE_S)
         raise KafkaError(code)
+
+    async def ask_coordinators(self, topic: str, request: Message) -> list[tuple[Node, Any]]:
+        """Ask all brokers that run for what they coordinate, once they have loaded it; return their answers.
+
+        `topic`: the internal topic whose partitions say which broker coordinates what. Raises KafkaError.
+        """
+        await self.until_led([topic])
+        answers = []
+        for node in self.running():
+            for _ in range(SHOWN_LOOKS):
+                answer = await self.ask(request, node)
+                if (code := ErrorCode.of(answer.error_code)) not in LOADING or node.is_fenced:  # who loads nothing
+                    break
+                await pause(PAUSE_S)
+            if code and not node.is_fenced:
+                raise KafkaError(code)
+            answers.append((node, answer))
+        return answers
 
     async def _readiness_of(self, node: Node, key: str, key_type: int) -> ErrorCode:
         if key_type == TRANSACTION:

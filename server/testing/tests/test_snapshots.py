@@ -428,13 +428,25 @@ def test_a_cluster_comes_back_as_a_whole() -> None:
         kafka.loop.call(kafka.world.nodes[2].kill)
         kafka.restore(snapshot)
         assert all(node.is_running for node in kafka.world.nodes.values())
-        kafka.loop.call(kafka.world.until_shown, "orders")
         assert sorted(values(kafka)) == [b"0", b"1", b"2"]
         assert committed(kafka, "billing") == [1]
         with Kafka.of(snapshot) as fork:
-            fork.loop.call(fork.world.until_shown, "orders")
             fork.produce("orders", "in the fork", partition=1)
             assert len(values(fork)) == 4 and len(values(kafka)) == 3
+
+
+def test_a_cluster_leads_and_coordinates_when_a_restore_or_a_fork_returns() -> None:
+    with Kafka(3) as kafka:
+        kafka.topic("orders", partitions=6)
+        groups = [f"g{each}" for each in range(6)]
+        for each in groups:
+            commit(kafka, each, 1)
+        snapshot = kafka.snapshot()
+        for _ in range(3):
+            kafka.restore(snapshot)
+            assert values(kafka) == [] and kafka.groups() == groups
+            with kafka.fork() as fork:
+                assert values(fork) == [] and fork.groups() == groups
 
 
 def test_a_snapshot_of_other_brokers_is_refused(kafka: Kafka) -> None:

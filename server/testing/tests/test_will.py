@@ -154,6 +154,26 @@ def test_a_fenced_producer_has_an_old_epoch(kafka: Kafka):
     assert (told.producer_epoch, told.state, told.partitions) == (1, "Empty", [])
 
 
+def test_groups_and_transactions_are_told_while_others_take_them_over(cluster: Kafka):
+    names = [f"n{each}" for each in range(6)]
+
+    async def begin(name: str) -> None:
+        node = await cluster.world.coordinator(name, 1)
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+        assert (await cluster.world.ask(request, node)).error_code == 0
+
+    for each in names:
+        cluster.group(each).commit({("orders", 0): 0})
+        cluster.call(begin, each)
+    for broker in cluster.brokers:
+        broker.kill()
+        assert cluster.groups() == names
+        assert list(cluster.transactions()) == names
+        broker.start()
+        broker.restart()
+        assert all(cluster.group(each).offsets == {("orders", 0): 0} for each in names)
+
+
 def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
     kafka.group("known").commit({("orders", 0): 0})
     group = kafka.group("g")
