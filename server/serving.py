@@ -294,10 +294,10 @@ async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None
             if has_topics and broker.is_in_cluster:
                 await create_first_topics(FIRST_TOPICS_PATIENCE_S)
 
-        nursery.start_soon(watch_stop)
         nursery.start_soon(watch_disks)
         nursery.start_soon(watch_coordination)
         nursery.start_soon(join)
+        await watch_stop()
     return failures[0] if failures else ""
 
 

@@ -229,8 +229,9 @@ class Housekeeping:
             (self.compact, lambda config: max(config.log_cleaner_backoff_ms, 100)),
         ]
         async with trio.open_nursery() as nursery:
-            for work, interval_ms in periodic:
+            for work, interval_ms in periodic[1:]:
                 nursery.start_soon(self._repeat, work, interval_ms)
+            await self._repeat(*periodic[0])  # in this task, which would wait for the others
 
     async def _repeat(self, work: Work, interval_ms: IntervalMs) -> None:
         await trio.sleep(min(interval_ms(self._config()) / 1000, INITIAL_DELAY_S))

@@ -243,8 +243,9 @@ class LogDirMoves:
     async def run(self) -> None:
         """Run one worker per log directory, which carry out the moves; until cancelled."""
         async with trio.open_nursery() as nursery:
-            for _ in self._directories():
+            for _ in self._directories()[1:]:
                 nursery.start_soon(self._work_on_moves)
+            await self._work_on_moves()
 
     async def _work_on_moves(self) -> None:
         while True:

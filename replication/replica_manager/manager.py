@@ -481,8 +481,8 @@ class ReplicaManager:
             nursery.start_soon(self._repairer.run)
             nursery.start_soon(self._deletion.run)
             nursery.start_soon(self.moves.run)
-            nursery.start_soon(self.housekeeping.run)
             task_status.started()
+            await self.housekeeping.run()
 
     # --- end ----------------------------------------------------------------------------------------------------------
 

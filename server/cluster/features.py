@@ -254,7 +254,7 @@ class Features:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(wait, until_other)
-            nursery.start_soon(wait, self._has_problem.wait)
+            await wait(self._has_problem.wait)
         return reasons[0]
 
 

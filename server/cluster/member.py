@@ -462,10 +462,10 @@ class ClusterMember:
             if self._tree.is_shared:  # no replica joins or leaves the in-sync replicas of a broker that is alone
                 await nursery.start(self.alter_partition_manager.run)
             nursery.start_soon(self.administration.run)
-            nursery.start_soon(self.log_dir_failures.run)
             if self.tokens is not None:
                 nursery.start_soon(self.tokens.work)
             task_status.started()
+            await self.log_dir_failures.run()
 
     async def join(self) -> None:
         """Wait until this broker is registered and a controller has announced it as live. Raises JoinProblem."""
