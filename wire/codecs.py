@@ -104,6 +104,11 @@ def codec(cls: type[Struct], version: int, kind: str) -> Codec:
     return known
 
 
+def is_loaded(cls: type[Struct], version: int, kind: str) -> bool:
+    """Return True if `codec` returns this function without loading it."""
+    return (cls, version, kind) in _codecs
+
+
 def _load(cls: type[Struct], version: int, kind: str) -> Codec:
     namespace: dict[str, Any] = {name: getattr(runtime, name) for name in runtime.__all__}
     namespace.update(cls.structs())

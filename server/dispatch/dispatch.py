@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.dispatch.apis import APIS, NOT_SERVED, Api
 from ottla.wire.answers import Answer
+from ottla.wire.codecs import is_loaded
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message
 
@@ -83,6 +84,15 @@ class Route(Api):
             self._code = self._load()
             self.times = no_times()
         return self._code
+
+    def is_loaded(self, version: int) -> bool:
+        """Return True if this process has loaded the handler's code and the codecs of a version."""
+        code = self._code
+        return (
+            code is not None
+            and is_loaded(code.request_class, version, "decode")
+            and is_loaded(code.response_class, version, "encode")
+        )
 
     @property
     def request_class(self) -> type[Message]:

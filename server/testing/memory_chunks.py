@@ -7,6 +7,7 @@ pool, from which the next file takes it. The kernel may take its pages back mean
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections import deque
 
@@ -43,8 +44,9 @@ class Chunk:
         # One that could not be made has none. The interpreter may be at its end.
         memory: mmap.mmap | None = getattr(self, "_memory", None)
         if memory is not None and MADV_FREE is not None and len(_pool) < _POOLED_MAX:
-            memory.madvise(MADV_FREE)
-            _pool.append(memory)
+            with contextlib.suppress(OSError):  # pages that are locked in memory, which the kernel could not take back
+                memory.madvise(MADV_FREE)
+                _pool.append(memory)
 
     def view(self) -> memoryview:
         """Return a view of the memory; hold the chunk as long as the view."""

@@ -337,3 +337,13 @@ def test_a_closed_world_gives_its_memory_back_and_leaves_a_snapshot_its_own(pool
         assert [each.value for each in kafka.records("orders")] == values[:3]
     del snapshot
     assert len(pool) >= before + 3
+
+
+@needs_pool
+def test_memory_that_the_kernel_could_not_take_back_is_not_kept(
+    pool: deque[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_chunks, "MADV_FREE", -1)
+    chunk = memory_chunks.Chunk()
+    del chunk
+    assert not pool

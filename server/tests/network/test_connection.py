@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from ottla.server.dispatch.dispatch import CloseConnection
-from ottla.server.network.calls import Calls
+from ottla.server.network.calls import Calls, made_call
 from ottla.server.network.connection import Connection
 from ottla.server.network.inbox import ReceiveBuffers
 from ottla.server.network.listener_context import Complaints
@@ -364,3 +364,18 @@ async def test_requests_that_are_awaited_and_ready_give_way_to_others(peer, monk
         for each in range(count):
             assert (await peer.frame())[:4] == each.to_bytes(4, "big")
     assert turns.count > count // 2
+
+
+async def test_a_thread_loads_the_codecs_of_a_call_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    async def run_in_thread(function, *arguments, limiter):
+        threads.append(arguments)
+        return function(*arguments)
+
+    monkeypatch.setattr(codecs, "_codecs", {})
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_in_thread)
+    route = route_of(MetadataRequest, MetadataRequest.versions, None, abandonable=False)
+    made = [await made_call(route, version) for version in (9, 9, 10, 9)]
+    assert [each.version for each in made] == [9, 9, 10, 9] and len({*made}) == 4
+    assert threads == [(route, 9), (route, 10)]
