@@ -37,7 +37,7 @@ CARGO = $(shell PATH="$$PATH:$$HOME/.cargo/bin" command -v cargo)
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs ecosystem strangers check format lint docs pipeline bench golden golden-hunt chaos siege simulate pictures dist release setup packages clean
+.PHONY: help start test proofs ecosystem strangers check format lint docs pipeline bench golden golden-hunt chaos siege simulate pictures dist release setup packages compiled-tests clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -46,10 +46,11 @@ help:  ## what can be made
 start: .venv/.ready-to-start  ## run the broker (installs it first)
 	@exec $(BIN)/ottla start $(ARGS)
 
-# Three processes for two processors, file by file: much of it waits, for deadlines and for others. What takes longest begins first.
-test: setup lint  ## check and test everything, with every client
+# Four processes for two processors, file by file: half of it waits, for deadlines and for others. What takes longest begins first.
+test: setup  ## check and test everything, with every client
+	@$(MAKE) --no-print-directory --jobs 2 lint compiled-tests
 	@$(BIN)/python .ci/tested.py begin
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(if $(ARGS),true,$(BIN)/python .ci/tested.py end)
 
 proofs: setup  ## the tests that take longest; each has a shorter twin in `make test`
@@ -106,6 +107,10 @@ lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Beside mypy, which has one process. Each of those of `make test` would do it by itself.
+compiled-tests: .venv/.ready-to-test
+	@$(BIN)/python -m pytest --collect-only -qq $(ARGS) > /dev/null 2>&1 || true  # whatever is wrong is told when they run
 
 docs: .venv/.ready-for-docs  ## make a site of docs/ in .cache/site; a broken link ends it
 	@# Not --quiet, which would pass over broken links.
