@@ -1,9 +1,11 @@
 """The cluster that tests start works with Apache Kafka's brokers, before Ottla is blamed for anything."""
 
+import pytest
 from compat_tests.apache.brokers import ApacheKafka3
 from confluent_kafka.admin import AdminClient, NewTopic
 
 
+@pytest.mark.long  # tests of mixed clusters in compat_tests/cluster start, kill and restart brokers of Apache Kafka as well
 def test_three_brokers_form_a_cluster_and_go_on_without_the_controller(start_cluster):
     cluster = start_cluster(kinds=[ApacheKafka3] * 3)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})

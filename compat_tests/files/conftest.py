@@ -1,6 +1,7 @@
 """Directories to look at, and Kafka's DumpLogSegments to look with."""
 
 import re
+import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,16 @@ class Written(NamedTuple):
 
     data: Path
     told: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def transactions(java: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of Transactions.java, up to its arguments. To compile it costs more than to run it."""
+    *command, class_path = java
+    folder = tmp_path_factory.mktemp("transactions")
+    source = Path(__file__).parent / "Transactions.java"
+    subprocess.run(["javac", "-cp", class_path, "-d", folder, source], check=True, timeout=240)
+    return [*command, f"{folder}:{class_path}", "Transactions"]
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
 
-TRANSACTIONS = Path(__file__).parent / "Transactions.java"
 SEGMENT = {"segment.bytes": str(1 << 20), "index.interval.bytes": "2000"}  # the smallest that Kafka 4 allows
 KEEP = {"retention.ms": "-1"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -45,9 +44,9 @@ class Known(NamedTuple):
     last_offset: int
 
 
-def fill(broker: BrokerProcess, java: list[str] | None) -> Known:
-    """Writes to topics with several segments, all codecs, compaction, a deleted head and sequences, with `java` also
-    transactions; deletes a topic; commits offsets of a group with members and of one without."""
+def fill(broker: BrokerProcess, transactions: list[str] | None) -> Known:
+    """Writes to topics with several segments, all codecs, compaction, a deleted head and sequences, with the command
+    `transactions` also those; deletes a topic; commits offsets of a group with members and of one without."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     # Records of long ago, which retention would take.
     new = [NewTopic(name, count, 1, config=CONFIGS[name]) for name, count in TOPICS.items()]
@@ -57,8 +56,8 @@ def fill(broker: BrokerProcess, java: list[str] | None) -> Known:
     write_segments(broker.bootstrap)
     write_codecs(broker.bootstrap)
     write_compacted(broker.bootstrap)
-    if java is not None:
-        write_transactions(broker.bootstrap, java, "4", "40000")
+    if transactions is not None:
+        write_transactions(broker.bootstrap, transactions, "4", "40000")
     commit_offsets(broker.bootstrap)
     with Asker((broker.host, broker.port)) as asker:
         delete_head(asker, broker.bootstrap)
@@ -113,8 +112,8 @@ def is_compacted(data_dir: Path) -> bool:
     return f"compacted 0 {active}" in lines
 
 
-def write_transactions(bootstrap: str, java: list[str], *arguments: str) -> None:
-    command = [*java, str(TRANSACTIONS), bootstrap, "transactions", *arguments]
+def write_transactions(bootstrap: str, transactions: list[str], *arguments: str) -> None:
+    command = [*transactions, bootstrap, "transactions", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
 

@@ -63,7 +63,7 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory, java):
+def ends(tmp_path_factory, transactions):
     """What each release leaves at its two ends, made when it is first asked for."""
     made: dict[str, dict[str, Left]] = {}
 
@@ -71,7 +71,7 @@ def ends(tmp_path_factory, java):
         if release not in made:
             kafka = RELEASES[release](tmp_path_factory.mktemp(release), CLEANS_AT_ONCE)
             try:
-                made[release] = both_ends(kafka, tmp_path_factory.mktemp(f"{release}-stopped"), java)
+                made[release] = both_ends(kafka, tmp_path_factory.mktemp(f"{release}-stopped"), transactions)
             finally:
                 kafka.stop()
         return made[release]
@@ -79,9 +79,9 @@ def ends(tmp_path_factory, java):
     return of
 
 
-def both_ends(kafka: ApacheKafka, stopped: Path, java: list[str]) -> dict[str, Left]:
+def both_ends(kafka: ApacheKafka, stopped: Path, transactions: list[str]) -> dict[str, Left]:
     kafka.start()
-    known = filling.fill(kafka, java)
+    known = filling.fill(kafka, transactions)
     if NEW_GROUPS[kafka.release]:
         filling.commit_as_a_new_consumer(kafka.bootstrap)
     told = portrait((kafka.host, kafka.port), TOPICS, GROUPS, NEW_GROUPS[kafka.release])
@@ -90,7 +90,7 @@ def both_ends(kafka: ApacheKafka, stopped: Path, java: list[str]) -> dict[str, L
     found = {"stopped": Left(kafka.release, stopped, told, known)}
     kafka.start()
     filling.write_segments(kafka.bootstrap, start=300)
-    filling.write_transactions(kafka.bootstrap, java, "2", "40000", "open")
+    filling.write_transactions(kafka.bootstrap, transactions, "2", "40000", "open")
     told = portrait((kafka.host, kafka.port), TOPICS, GROUPS, NEW_GROUPS[kafka.release])
     kafka.kill()
     return found | {"killed": Left(kafka.release, kafka.directory, told, known)}
