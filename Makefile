@@ -26,6 +26,7 @@ ENVIRONMENTS := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/
 ENVIRONMENTS_OF_SUITES := $(patsubst $(ECOSYSTEM)/%/requirements.txt,$(CACHE)/ecosystem/%/.ready,$(wildcard $(ECOSYSTEM)/suites/*/requirements.txt))
 # Test suites of other packages, of those whose source distributions have them.
 SUITES_OF_OTHERS := $(patsubst %,$(CACHE)/strangers/%/.ready,faust kombu taskiq)
+JARS_OF_SUITES := $(CACHE)/jars/$(ECOSYSTEM)/suites/pyspark/.ready
 SUITES_IN_GO := $(patsubst %,$(CACHE)/strangers/%/.ready,franz_go kafka_go)
 SHORT_ENVIRONMENTS := $(patsubst %,$(CACHE)/ecosystem/%/.ready,faststream celery)
 GO_SQUARES := $(CACHE)/go_squares/.ready
@@ -66,7 +67,8 @@ ecosystem: setup  ## stream processors, task queues, connectors and log shippers
 	    $(wildcard spark_examples/tests/test_*_in_*.py) $(ARGS)
 
 strangers: setup  ## test suites of other packages with ottla.testing: some 25 minutes (ARGS="-k kombu"; WITH=apache: with Apache Kafka)
-	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS_OF_SUITES) $(SUITES_OF_OTHERS) $(if $(GO),$(SUITES_IN_GO)) || \
+	@$(MAKE) --no-print-directory --keep-going --silent $(ENVIRONMENTS_OF_SUITES) $(SUITES_OF_OTHERS) $(if $(GO),$(SUITES_IN_GO)) \
+	    $(if $(shell command -v mvn),$(JARS_OF_SUITES)) || \
 	    echo "make: some suites could not be set up; their tests will be missing" >&2
 	OTTLA_STRANGERS_WITH=$(WITH) $(BIN)/python -m pytest -m "ecosystem or not long" -rs -s $(ECOSYSTEM)/test_suites_of_others.py $(ARGS)
 
