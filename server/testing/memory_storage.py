@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.storage import Buffer, NotCached, may_wait
-from ottla.server.testing.memory_contents import EMPTY, SHORT_BYTES_MAX, Contents, FrozenContents
+from ottla.server.testing.memory_contents import EMPTY, Contents, FrozenContents
 
 _PAGE_BYTES = 4096  # what a system keeps or drops as a whole
 
@@ -347,10 +347,10 @@ class MemoryStorage:
         self._locks.clear()
 
     def discard(self) -> None:
-        """Forget the bytes of long files. The objects of a broker that has ended stay until garbage is collected."""
+        """Forget the bytes of all but tiny files. The objects of a broker that has ended stay until garbage is collected."""
         for names in (self._root, self._durable):
             for _, file in _files_in("", names):
-                if len(file.data) > SHORT_BYTES_MAX or file.synced.length > SHORT_BYTES_MAX:
+                if len(file.data) > _PAGE_BYTES or file.synced.length > _PAGE_BYTES:
                     file.set(b"")
 
     def files(self) -> list[str]:

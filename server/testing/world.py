@@ -20,6 +20,7 @@ from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.testing.clock import pause
 from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
+from ottla.server.testing.garbage import without_collections
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.server.testing.node import HOST, Node
 from ottla.server.testing.profiles import PROFILE, default_settings
@@ -158,9 +159,10 @@ class World:
         `reserved`: whether they are reserved for this start.
         """
         try:
-            async with trio.open_nursery() as nursery:
-                for node in nodes:
-                    nursery.start_soon(partial(node.start, reserved=reserved))
+            with without_collections():
+                async with trio.open_nursery() as nursery:
+                    for node in nodes:
+                        nursery.start_soon(partial(node.start, reserved=reserved))
         except* Exception as problems:  # noqa: BLE001 - raised again
             await self.close()
             raise problems.exceptions[0] from None

@@ -305,6 +305,16 @@ def test_a_bounded_amount_of_memory_is_kept(pool: deque[object], monkeypatch: py
     assert len(pool) == 3
 
 
+def test_a_storage_that_is_discarded_holds_no_bytes_to_speak_of() -> None:
+    storage = MemoryStorage()
+    storage.write("/long", bytes(5000), sync=True)
+    storage.write("/tiny", b"tiny")
+    snapshot = storage.snapshot()
+    storage.discard()
+    assert contents_of(storage) == {"/long": b"", "/tiny": b"tiny"}
+    assert frozen(snapshot)["/long"] == bytes(5000)
+
+
 def test_short_files_take_no_chunks(pool: deque[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_chunks, "pages", None)
     storage = MemoryStorage()
