@@ -149,7 +149,6 @@ def as_bytes(value: bytes | str | None) -> bytes | None:
 
 
 OF_THE_LAB = {
-    "broker.id": "brokers have the ids 0, or 1 to 3 in a cluster of three",
     "zookeeper.connect": "Kafka(3) is a cluster with a tree in memory",
 }
 """Settings of brokers that a test does not choose, and what it gets."""

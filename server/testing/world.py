@@ -70,8 +70,23 @@ LOADING = {
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # types of coordinators in FindCoordinator
 
 
+def _ids(brokers: int, settings: Mapping[str, str]) -> Iterable[int]:
+    """Return the ids of so many brokers; only one that is alone may be given another. Raises LabError."""
+    chosen = next((name for name in ("broker.id", "node.id") if name in settings), None)
+    if chosen is None:
+        return range(1, brokers + 1) if brokers > 1 else (0,)
+    if brokers > 1:
+        raise LabError(f"The brokers of a cluster have the ids 1 to {brokers}; {chosen} is for a broker that is alone.")
+    if not settings[chosen].isdecimal():
+        raise LabError(f"{chosen} is a number from 0, not {settings[chosen]!r}.")
+    return (int(settings[chosen]),)
+
+
 class World:
-    """Brokers 0 to `brokers` - 1, or 1 to `brokers` for a cluster. Call its async methods in the lab's loop."""
+    """Brokers 1 to `brokers`, or one that is alone, with the id 0 or that of its settings.
+
+    Call its async methods in the lab's loop.
+    """
 
     def __init__(self, loop: LabLoop, *, brokers: int = 1, settings: Mapping[str, str] | None = None) -> None:
         if brokers < 1:
@@ -88,7 +103,7 @@ class World:
         given = dict(settings or {})
         of_cluster = self._of_cluster(brokers, has_profile=PROFILE in given) if self.tree else {}
         self.settings = {**default_settings(given), **QUICK, **of_cluster, **given}
-        ids = range(1, brokers + 1) if self.tree else range(1)
+        ids = _ids(brokers, given)
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()

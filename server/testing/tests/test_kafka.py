@@ -109,6 +109,20 @@ def test_settings_are_kafkas(kafka: Kafka):
         Kafka(settings={"num.partition": 7})
 
 
+@pytest.mark.parametrize("name", ["broker.id", "node.id"])
+def test_a_broker_that_is_alone_has_the_id_that_a_test_gives_it(name: str):
+    with Kafka(settings={name: 7}) as kafka:
+        kafka.topic("orders")
+        kept = kafka.snapshot()
+        kafka.produce("orders", "one")
+        kafka.restore(kept)
+        kafka.broker(7).kill()
+        kafka.broker(7).start()
+        assert kafka.partition("orders", 0).leader == 7 and kafka.records("orders") == []
+    with pytest.raises(LabError, match="have the ids 1 to 3"):
+        Kafka(3, {name: 7})
+
+
 def test_all_listeners_keep_their_ports_over_a_kill():
     protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
     listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
