@@ -142,7 +142,7 @@ def _show(told: Told, options: argparse.Namespace) -> int:
     else:
         print_line("nothing out of the ordinary is known")
     if not told.is_whole:
-        say("connections, logins and throttles are left out: they are told with the console's token (--token)")
+        say("connections, logins, throttles and addresses are left out: --token gives the console's token")
     if told.left_out:
         say(f"{told.left_out} older ones are left out; --group, --topic and --kind narrow the answer")
     return EXIT_OK

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.cli.cli import main
-from ottla.server.cli.client.happenings import _told, checked_url, usual_url
+from ottla.server.cli.client.happenings import _told, ask_broker, checked_url, usual_url
 from ottla.server.cli.client.output import RequestFailed, UsageError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.tests.test_why import Producer
 from ottla.wire.errors import KafkaError
-from ottla.wire.happenings import DISCONNECT, Happenings, as_json, from_json
+from ottla.wire.happenings import DISCONNECT, MEMBER_REMOVED, WRITE_REFUSED, Happenings, as_json, from_json
 
 TOKEN = "0123456789abcdef"
 
@@ -61,8 +61,8 @@ def test_causes_are_told_as_a_table(kafka: Kafka, capsys: pytest.CaptureFixture[
     code, out, err = run(capsys, "--http", http_of(kafka))
     heading, line = out.splitlines()
     assert code == 0 and heading.split() == ["TIME", "WHAT", "WHY"]
-    assert "Z  write refused  A batch of 'ottla.testing' at this broker for orders-0 was refused with" in line
-    assert "connections, logins and throttles are left out" in err
+    assert "Z  write refused  A batch of 'ottla.testing' for orders-0 was refused with" in line
+    assert "connections, logins, throttles and addresses are left out" in err
 
 
 def test_causes_are_narrowed_and_told_as_json(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +87,18 @@ def test_a_token_opens_what_is_told_of_connections(capsys: pytest.CaptureFixture
         assert code == 1 and "answers 401" in err and err.endswith("; --token gives the console's token\n")
         _, out, err = run(capsys, "--http", http_of(kafka), "--token", TOKEN)
         assert "disconnect  The connection of 10.0.0.1 was closed: idle." in out and not err
+
+
+def test_addresses_that_no_kafka_client_learns_need_the_token(kafka: Kafka) -> None:
+    note(kafka, WRITE_REFUSED, "a batch of 'c' at 10.0.0.1 for t-0 was refused", host="10.0.0.1", topic="t")
+    note(kafka, MEMBER_REMOVED, "member 'm' was removed; its client is 'c' at 10.0.0.2", host="10.0.0.2", topic="t")
+    told = ask_broker(f"http://{http_of(kafka)}", {"topic": "t"})
+    assert [(each.cause, each.facts.get("host")) for each in told.happenings] == [
+        ("a batch of 'c' for t-0 was refused", None),
+        ("member 'm' was removed; its client is 'c' at 10.0.0.2", "10.0.0.2"),
+    ]
+    for host, count in (("10.0.0.1", 0), ("10.0.0.2", 1)):
+        assert len(ask_broker(f"http://{http_of(kafka)}", {"host": host}).happenings) == count
 
 
 def test_without_http_the_command_says_what_is_missing(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
