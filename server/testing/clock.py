@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import trio
 import trio.testing
 
 from ottla.server.testing.errors import LabError
 
-STEP_MIN_SHARE = 1 / 2000
-"""Smallest step as a share of the advance: many short timers do not make a long advance slow."""
+EXACT_S, TOGETHER_SHARE = 5.0, 1 / 5
+"""An advance goes from timer to timer in its first and last seconds. In between what lies closer together than this share of
+the time since its beginning, or until its end, runs in one step: some hundred steps make a week as well as a century."""
+STEP_MIN_S = 0.001
 
 ADVANCE_MAX_S = 36_525 * 86_400
 FACTOR_MAX = 1e6
@@ -78,21 +81,26 @@ class LabClock(trio.abc.Clock):
         """Move the time forward at once; what is due runs when the loop looks next."""
         self._base += seconds
 
-    async def advance(self, seconds: float, step_max_s: float = math.inf) -> None:
-        """Move the time forward in steps from timer to timer, none longer than `step_max_s`; return when all has run.
+    async def advance(self, seconds: float, on_jump: Callable[[float], object] = lambda _: None) -> None:
+        """Move the time forward in steps from timer to timer; return when all has run.
 
         What runs at a step runs to the end, as far as it needs nobody in another thread or process, before the next step.
+        `on_jump`: called with the seconds of each step that goes beyond the next timer, before anything runs.
         """
         if not 0 <= seconds < math.inf:
             raise LabError(f"Time cannot be advanced by {seconds} seconds; it only goes forward, so give 0 or more.")
         if seconds > ADVANCE_MAX_S:
             raise LabError(f"Time cannot be advanced by {seconds} seconds at once; 100 years is the most.")
-        end = self.current_time() + seconds
+        begin = self.current_time()
+        end = begin + seconds
         await _settle()
         while (now := self.current_time()) < end:
-            next_timer = trio.lowlevel.current_statistics().seconds_to_next_deadline
-            step = max(next_timer, seconds * STEP_MIN_SHARE, 0.001)
-            self.jump(min(step, step_max_s, end - now))
+            next_timer = max(trio.lowlevel.current_statistics().seconds_to_next_deadline, STEP_MIN_S)
+            together = (min(now - begin, end - now) - EXACT_S) * TOGETHER_SHARE
+            step = min(max(next_timer, together), end - now)
+            self.jump(step)
+            if step > next_timer:
+                on_jump(step)
             await _settle()
 
 

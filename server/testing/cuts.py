@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -14,12 +17,16 @@ if TYPE_CHECKING:
     from ottla.wire.schema import Message
 
 
+GRACE_S = 1.0
+
+
 class Cuts:
-    """Pairs of brokers that cannot reach each other."""
+    """Pairs of brokers that cannot reach each other, and time limits of requests between brokers."""
 
     def __init__(self) -> None:
         self._pairs: set[frozenset[int]] = set()
         self._changed = trio.Event()
+        self._limits: set[trio.CancelScope] = set()
 
     def cut(self, one: int, other: int) -> None:
         self._pairs.add(frozenset((one, other)))
@@ -33,9 +40,33 @@ class Cuts:
     def is_cut(self, one: int, other: int) -> bool:
         return frozenset((one, other)) in self._pairs
 
+    def of(self, broker: int) -> set[int]:
+        """Return the brokers that a broker cannot reach."""
+        return {each for pair in self._pairs if broker in pair for each in pair if each != broker}
+
     async def until_open(self, one: int, other: int) -> None:
         while self.is_cut(one, other):
             await self._changed.wait()
+
+    @contextmanager
+    def time_limit(self, seconds: float) -> Iterator[None]:
+        """End the block after some seconds, as `trio.move_on_after`, but not by a jump of the clock alone."""
+        with trio.move_on_after(seconds) as scope:
+            self._limits.add(scope)
+            try:
+                yield
+            finally:
+                self._limits.discard(scope)
+
+    def put_off(self) -> None:
+        """Put off, once for each request, the time limits that the clock has just jumped over.
+
+        The answers are due at the same moment, and would be late or not by chance.
+        """
+        now = trio.current_time()
+        for scope in [each for each in self._limits if each.deadline <= now]:
+            scope.deadline = now + GRACE_S
+            self._limits.discard(scope)
 
 
 class CutPeers:
@@ -63,15 +94,15 @@ class CutPeer:
         self._peer, self._node_id, self._other, self._cuts = peer, node_id, other, cuts
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
-        with trio.move_on_after(timeout_s) as scope:
+        with self._cuts.time_limit(timeout_s):
             await self._cuts.until_open(self._node_id, self._other)
-            left_s = scope.deadline - trio.current_time()
-            answer = await self._peer.ask(request, version, timeout_s=left_s)
+            answer = await self._peer.ask(request, version, timeout_s=math.inf)
             if not self._cuts.is_cut(self._node_id, self._other):
                 return answer
             # It came too late: its bytes may not be kept, so it is lost, although the request was carried out.
             await self._cuts.until_open(self._node_id, self._other)
-        raise PeerUnavailable(f"broker {self._node_id} is cut off from broker {self._other}")
+            raise PeerUnavailable(f"the answer of broker {self._other} to broker {self._node_id} was lost in a cut")
+        raise PeerUnavailable(f"broker {self._other} did not answer broker {self._node_id} within {timeout_s:g} s")
 
     async def aclose(self) -> None:
         await self._peer.aclose()

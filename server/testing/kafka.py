@@ -41,7 +41,6 @@ from ottla.server.testing.world import World
 if TYPE_CHECKING:
     from ottla.server.cli.client.fate import Fate
     from ottla.server.testing.history.lab_history import LabHistory
-    from ottla.server.testing.loop import LabLoop
     from ottla.server.testing.registry import Registry
     from ottla.server.testing.why import Why
     from ottla.server.testing.wire_tap.rules import RuleMaker
@@ -69,8 +68,8 @@ class Clock:
     All brokers in a process share one clock. Clients have their own, which this does not change.
     """
 
-    def __init__(self, loop: LabLoop) -> None:
-        self._loop, self._clock = loop, loop.clock
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._loop, self._clock = lab, lab.loop, lab.loop.clock
 
     @property
     def now_ms(self) -> int:
@@ -78,8 +77,12 @@ class Clock:
         return self._clock.now_ms()
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Move the clock forward; return when all timers that were due have fired. Raises LabError for a negative time."""
-        self._loop.call(self._loop.advance, seconds + 60 * minutes + 3600 * hours + 86400 * days)
+        """Move the clock forward; return when all timers that were due have fired.
+
+        Brokers of a cluster that reach each other stay alive and in sync. Raises LabError for a negative time, and if clients
+        keep the brokers busy for a minute.
+        """
+        self._lab.world.advance(seconds + 60 * minutes + 3600 * hours + 86400 * days)
 
     def freeze(self) -> None:
         """Stop the clock. `advance` still moves it; `speed(1)` starts it again."""
@@ -107,7 +110,6 @@ class Kafka(Lab):
     def _begin(self, brokers: int, settings: Mapping[str, str]) -> None:
         self._brokers, self._settings = brokers, settings
         super().__init__()
-        self.clock = Clock(self.loop)
         self.repeat = Repeat()
         self.chaoses: list[Chaos] = []
         self._registry: Registry | None = None
@@ -195,6 +197,11 @@ class Kafka(Lab):
     def fork(self) -> Self:
         """Return a copy of this Kafka, on ports of its own. Neither changes the other."""
         return type(self).of(self.snapshot())
+
+    @property
+    def clock(self) -> Clock:
+        """Clock of the brokers."""
+        return Clock(self)
 
     @property
     def bootstrap(self) -> str:

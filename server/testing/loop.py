@@ -7,7 +7,6 @@ thread; the child's first use starts one of its own, and leaves the parent's soc
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
@@ -26,14 +25,20 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 END_PATIENCE_S = 10.0
+FROZEN_PATIENCE_S = 10.0
+"""Real time that a call may take while the clock is frozen."""
+FROZEN = "This waits for the brokers' time, which is frozen; clock.advance() moves it, and clock.speed(1) lets it run."
 CLOSED = "The lab is closed; make a new Kafka()."
 
 
-class HasSockets(Protocol):
+class LoopWorld(Protocol):
     """World, as far as its thread needs to know it."""
 
     def close_sockets(self) -> None:
         """Close the sockets in a forked child, where nobody serves them."""
+
+    def on_jump(self, seconds: float) -> None:
+        """Spare the brokers the consequences of a clock that has jumped over their timers."""
 
 
 class LabLoop:
@@ -44,23 +49,31 @@ class LabLoop:
 
     def __init__(self) -> None:
         self.clock = LabClock()
-        self.worlds: dict[HasSockets, float] = {}
-        """Open worlds, each with the longest step in seconds in which it bears that the clock is advanced."""
+        self.worlds: dict[LoopWorld, None] = {}
+        """Open worlds, in the order of their opening."""
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._is_closed = False
         self._start()
 
-    def call(self, function: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T:
+    def call(self, function: Callable[[*Ts], Awaitable[T]], *arguments: *Ts, patience_s: float | None = None) -> T:
         """Run an async function in the lab's thread; return its result, or raise its exception.
 
-        If the caller is interrupted, as by Ctrl-C or pytest-timeout, the function is cancelled.
+        If the caller is interrupted, as by Ctrl-C or pytest-timeout, the function is cancelled. The same after `patience_s`
+        of real time, which raises TimeoutError, and with None if it waits for long on a frozen clock, which raises LabError.
         """
         outcome: Future[T] = Future()
         scope = trio.CancelScope()
         self._soon(lambda: self.nursery.start_soon(_carry_out, scope, function, arguments, outcome), outcome)
         try:
+            if patience_s is not None:
+                return outcome.result(patience_s)
+            while not self.clock.factor and not outcome.done():
+                with suppress(TimeoutError):
+                    outcome.result(FROZEN_PATIENCE_S)
+                if not self.clock.factor and not outcome.done():
+                    raise LabError(FROZEN)
             return outcome.result()
         except BaseException:
             if not outcome.done():
@@ -98,7 +111,11 @@ class LabLoop:
 
     async def advance(self, seconds: float) -> None:
         """Advance the clock; return when all that was due has run."""
-        await self.clock.advance(seconds, min(self.worlds.values(), default=math.inf))
+        await self.clock.advance(seconds, self._on_jump)
+
+    def _on_jump(self, seconds: float) -> None:
+        for world in self.worlds:
+            world.on_jump(seconds)
 
     def check_usable(self) -> None:
         """Raise LabError in a forked child, in the lab's own thread, and after `close`."""

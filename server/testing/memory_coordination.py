@@ -15,6 +15,8 @@ Trouble, by call: `Link.cut` lets messages wait (one way or both) until the clie
 breaks the connection at once, so that requests on their way are done or not done, `MemoryService.stop` takes the service
 away and stops its clock, `MemoryService.expire` ends a session, and `MemoryCoordination.abandon` is a process that
 dies: nothing is said to the service.
+
+Sessions of a steady link (`MemoryService.link`) count only the time for which it is cut, so that no jump of the clock ends them.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from ottla.server.cluster.coordination.tree import NodeChange, Result, Tree, Tre
 ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1
 DELAY_S = (0.0002, 0.002)  # one way, between these two
+TICK_S = 2**-20  # of the clock of steady links
 
 Call = Callable[[], None]
 Action = Callable[[], Any]
@@ -131,10 +134,11 @@ class Pipe:
 class _Session:
     """The service's state of one session."""
 
-    def __init__(self, session_id: int, timeout_s: float) -> None:
+    def __init__(self, session_id: int, timeout_s: float, connection: _Connection) -> None:
         self.session_id, self.timeout_s = session_id, timeout_s
-        self.heard = trio.current_time()
-        self.connection: _Connection | None = None
+        self.link = connection.link
+        self.heard = self.link.now()
+        self.connection: _Connection | None = connection
         self.ended = False
 
 
@@ -174,8 +178,9 @@ class MemoryService:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         await self.agenda.run(task_status)
 
-    def link(self) -> Link:
-        link = Link(self)
+    def link(self, *, is_steady: bool = False) -> Link:
+        """Return a broker's way to the service. `is_steady`: its sessions grow older only while it is cut."""
+        link = Link(self, is_steady=is_steady)
         self._links.append(link)
         return link
 
@@ -195,7 +200,7 @@ class MemoryService:
         # As an ensemble that was restarted: it cannot know how long
         # a session was silent, so each has its whole timeout again.
         for session in self._sessions.values():
-            session.heard = trio.current_time()
+            session.heard = session.link.now()
 
     def expire(self, session_id: int) -> None:
         """End a session at once, as an operator could."""
@@ -231,34 +236,33 @@ class MemoryService:
 
     def greet(self, connection: _Connection, session_id: int, timeout_s: float) -> _Session | None:
         """Continue a session, or create one for id 0; None if it has expired."""
-        session = self._sessions.get(session_id) if session_id else self._begin(timeout_s)
+        session = self._sessions.get(session_id) if session_id else self._begin(timeout_s, connection)
         if session is not None:
             # A session has one connection. What is still on its way on the
             # old one must not be done after what comes on the new one.
-            if session.connection is not None:
+            if session.connection is not None and session.connection is not connection:
                 session.connection.close()
             session.connection = connection
-            session.heard = trio.current_time()
+            session.heard = session.link.now()
         return session
 
-    def _begin(self, timeout_s: float) -> _Session:
+    def _begin(self, timeout_s: float, connection: _Connection) -> _Session:
         self._last_session_id += 1
-        session = self._sessions[self._last_session_id] = _Session(self._last_session_id, timeout_s)
-        self._look_again(session, trio.current_time() + timeout_s)
+        session = self._sessions[self._last_session_id] = _Session(self._last_session_id, timeout_s, connection)
+        self._look_again(session, timeout_s)
         return session
 
-    def _look_again(self, session: _Session, when: float) -> None:
-        self.agenda.at(when, partial(self._expire_if_silent, session))
+    def _look_again(self, session: _Session, after_s: float) -> None:
+        self.agenda.at(trio.current_time() + after_s, partial(self._expire_if_silent, session))
 
     def _expire_if_silent(self, session: _Session) -> None:
         if session.ended:
             return
-        now = trio.current_time()
         # One call for each session instead of one for each request:
         # it looks again when the session would be due by now.
-        due = session.heard + session.timeout_s if self.is_up else now + session.timeout_s
-        if due > now:
-            self._look_again(session, due)
+        left_s = session.heard + session.timeout_s - session.link.now() if self.is_up else session.timeout_s
+        if left_s > 0:
+            self._look_again(session, left_s)
         else:
             self.end(session)
 
@@ -290,10 +294,20 @@ class MemoryService:
 class Link:
     """One broker's network path to the service, used by its successive sessions."""
 
-    def __init__(self, service: MemoryService) -> None:
-        self.service = service
+    def __init__(self, service: MemoryService, *, is_steady: bool = False) -> None:
+        self.service, self._is_steady = service, is_steady
         self._connections: list[_Connection] = []
         self.to_service_cut = self.from_service_cut = False
+        self._cut_s = 0.0  # in all cuts before the present one
+        self._cut_since = math.inf
+
+    def now(self) -> float:
+        """Return the clock of this link's sessions in seconds: of a steady link the time for which it has been cut."""
+        if not self._is_steady:
+            return trio.current_time()
+        cut_s = self._cut_s + max(0.0, trio.current_time() - self._cut_since)
+        # In parts of a second that any time of the clock can be added to: who waits for the last of them waits once.
+        return math.floor(cut_s / TICK_S) * TICK_S
 
     def connect(self, client: MemoryCoordination) -> _Connection:
         connection = _Connection(self, client)
@@ -303,6 +317,7 @@ class Link:
 
     def cut(self, *, to_service: bool = True, from_service: bool = True) -> None:
         """Hold back messages from now on."""
+        self._cut_since = min(self._cut_since, trio.current_time())
         self.to_service_cut |= to_service
         self.from_service_cut |= from_service
         for connection in self._connections:
@@ -312,6 +327,7 @@ class Link:
                 connection.from_service.block()
 
     def heal(self) -> None:
+        self._cut_s, self._cut_since = self.now() if self._is_steady else 0.0, math.inf
         self.to_service_cut = self.from_service_cut = False
         for connection in self._connections:
             connection.to_service.unblock()
@@ -329,7 +345,7 @@ class _Connection:
 
     def __init__(self, link: Link, client: MemoryCoordination) -> None:
         service = self._service = link.service
-        self.client, self._link = client, link
+        self.client, self.link = client, link
         self.to_service = Pipe(service.agenda, service.delay, blocked=link.to_service_cut)
         self.from_service = Pipe(service.agenda, service.delay, blocked=link.from_service_cut)
         self.closed = False
@@ -340,7 +356,7 @@ class _Connection:
     def greet(self, session_id: int, timeout_s: float) -> None:
         # The time of the sending goes along. The service counts
         # from a later moment, so it is safe to count from this one.
-        self.to_service.send(partial(self._greeted, session_id, timeout_s, trio.current_time()))
+        self.to_service.send(partial(self._greeted, session_id, timeout_s, self.link.now()))
 
     def ask(self, action: Action, answered: Callable[[Any], None]) -> None:
         self.to_service.send(partial(self._serve, action, answered))
@@ -359,7 +375,7 @@ class _Connection:
     # ------------------------------------------------------------------ at the service
 
     def _greeted(self, session_id: int, timeout_s: float, sent: float) -> None:
-        if not self._service.is_up or self._link.from_service_cut:  # TCP's handshake needs both ways
+        if not self._service.is_up or self.link.from_service_cut:  # TCP's handshake needs both ways
             return
         self._session = self._service.greet(self, session_id, timeout_s)
         known = self._session.session_id if self._session is not None else 0
@@ -371,7 +387,7 @@ class _Connection:
         # gives the connection up when its probe stays unanswered.
         if session is None or session.ended or not self._service.is_up:
             return
-        session.heard = trio.current_time()
+        session.heard = self.link.now()
         outcome: Any
         try:
             outcome = action()
@@ -427,6 +443,9 @@ class MemoryCoordination(ProbedSession):
         self._pending: dict[_PendingCall, None] = {}  # in order, so that a run can be repeated by its seed
 
     # ------------------------------------------------------------------ the port
+
+    def session_now(self) -> float:
+        return self._link.now()
 
     async def get(self, path: str) -> Node:
         node: Node = await self._ask(partial(self._service.tree.get, path))

@@ -6,7 +6,6 @@ Worlds do not know each other: each has its own disks, tree, ports and cluster i
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -57,8 +56,8 @@ SESSION_TIMEOUT_S = 18.0
 SILENCE_S = 1e9
 """Seconds for which requests are held back that are to be held until somebody says so."""
 
-STEP_MAX_S = SESSION_TIMEOUT_S / 6
-"""Longest step of an advance of a cluster's clock in seconds: the brokers' sessions live on."""
+ADVANCE_PATIENCE_S = 60.0
+"""Real time after which an advance of the clock fails, as in a world whose clients never let it rest."""
 TREE_DELAY_S = (0.0, 0.0)
 SHOWN_LOOKS, LED_LOOKS, PAUSE_S = 15_000, 2_500, 0.002
 LOADING = {
@@ -95,6 +94,7 @@ class World:
         self.restoring = trio.Lock()
         """Held while a snapshot is put back."""
         self._life: trio.CancelScope | None = None
+        self._advances: set[trio.CancelScope] = set()
         self._tree_ended = trio.Event()
         self.produced = 0
         """Number of batches without a key that a test has produced, so that partitions take turns."""
@@ -131,7 +131,7 @@ class World:
     def _way_to_tree(self, node_id: int) -> Callable[[Any], MemoryCoordination] | None:
         if self.tree is None:
             return None
-        link = self._links[node_id] = self.tree.link()
+        link = self._links[node_id] = self.tree.link(is_steady=True)
 
         def open_session(_: object) -> MemoryCoordination:
             session = MemoryCoordination(link, timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=SESSION_TIMEOUT_S)
@@ -164,7 +164,7 @@ class World:
         """Begin to keep the tree of a cluster. No broker runs yet."""
         if not self.loop.worlds:
             self.loop.clock.synchronize()
-        self.loop.worlds[self] = STEP_MAX_S if self.tree else math.inf
+        self.loop.worlds[self] = None
         if self.tree is not None:
             self.loop.nursery.start_soon(self._keep_tree)
 
@@ -183,7 +183,9 @@ class World:
             raise problems.exceptions[0] from None
 
     async def close(self) -> None:
-        """End all brokers at once; nothing of this world is left."""
+        """End all brokers at once, and advances of the clock under way; nothing of this world is left."""
+        for scope in self._advances:
+            scope.cancel()
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 for node in self.nodes.values():
@@ -269,6 +271,41 @@ class World:
         failures = [node.failure for node in self.nodes.values() if node.failure is not None]
         because = f": {failures[0]}" if failures else ""
         raise LabError(f"All brokers are down{because}; start() one first.")
+
+    # ------------------------------------------------------------------ time
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock, for a thread that waits until all that was due has run. Raises LabError."""
+        try:
+            self.loop.call(self._advance, seconds, patience_s=ADVANCE_PATIENCE_S)
+        except TimeoutError:
+            raise LabError(
+                f"The clock could not be advanced by {seconds:g} s within {ADVANCE_PATIENCE_S:g} s, as the brokers were never "
+                "idle; pause their clients first."
+            ) from None
+
+    async def _advance(self, seconds: float) -> None:
+        with trio.CancelScope() as scope:
+            self._advances.add(scope)
+            try:
+                await self.loop.advance(seconds)
+                return
+            finally:
+                self._advances.discard(scope)
+        raise LabError("This Kafka was closed while its clock was advanced; make a new Kafka().")
+
+    def on_jump(self, seconds: float) -> None:
+        """Let the brokers of a cluster be as if their fetches had come while the clock jumped, as far as they are in reach."""
+        if self.tree is None:
+            return
+        self._cuts.put_off()
+        now_ms, jump_ms = self.loop.clock.now_ms(), int(seconds * 1000)
+        for leader in self.nodes.values():
+            in_reach = {each.node_id for each in self.nodes.values() if each.is_running} - self._cuts.of(leader.node_id)
+            for partition in leader.broker.replicas.partitions() if leader.broker is not None else ():
+                for broker, follower in partition.followers.by_id.items() if partition.followers is not None else ():
+                    if broker in in_reach:
+                        follower.excuse(jump_ms, now_ms)
 
     # ------------------------------------------------------------------ trouble
 

@@ -90,26 +90,6 @@ def interrupt() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def test_an_interrupted_advance_goes_on_no_more():
-    with Kafka(3) as kafka:
-        before_ms = kafka.clock.now_ms
-
-        def wait_and_interrupt() -> None:
-            while kafka.clock.now_ms < before_ms + 60_000:
-                pass
-            interrupt()
-
-        waiting = threading.Thread(target=wait_and_interrupt)
-        waiting.start()
-        with pytest.raises(KeyboardInterrupt):
-            kafka.clock.advance(days=36_500)
-        waiting.join()
-        kafka.clock.freeze()
-        stopped_ms = kafka.clock.now_ms
-        kafka.topic("orders")
-        assert kafka.clock.now_ms == stopped_ms
-
-
 @pytest.mark.parametrize("begins", ["with nothing", "as a snapshot"])
 def test_nothing_is_left_of_a_kafka_whose_start_is_interrupted(begins: str, monkeypatch: pytest.MonkeyPatch):
     with Kafka(3) as kafka:
