@@ -5,6 +5,7 @@
     groups.py               its groups: members, offsets, evictions, rebalances
     transactions.py         its transactions, and how to fence a producer
     partitions.py           its partitions: leaders, ISR, moves
+    in_sync.py              the in-sync replicas of a partition: shrink and expand the ISR
     brokers.py              its brokers: kill, stop, isolate, fill or break a disk
     why.py                  why something happened, and what became of an offset
     chaos.py                faults by a seed

@@ -136,6 +136,18 @@ def move(kafka: Kafka, topic: str, partition: int, replicas: list[int]) -> Any:
     return {"replicas": replicas}
 
 
+def shrink_isr(kafka: Kafka, topic: str, partition: int = 0, to: list[int] | None = None) -> Any:
+    """Let replicas fall out of sync until /partition/expand-isr; `to`: brokers that stay in sync, by default the leader."""
+    kafka.shrink_isr(topic, partition, to)
+    return kafka.partition(topic, partition)._asdict()
+
+
+def expand_isr(kafka: Kafka, topic: str, partition: int = 0) -> Any:
+    """Let all replicas of a partition catch up and be in sync again."""
+    kafka.expand_isr(topic, partition)
+    return kafka.partition(topic, partition)._asdict()
+
+
 # ---------------------------------------------------------------------- time
 
 
@@ -318,6 +330,8 @@ OPERATIONS = (
     Operation("GET", "/partition", partition),
     Operation("POST", "/partition/elect", elect),
     Operation("POST", "/partition/move", move),
+    Operation("POST", "/partition/shrink-isr", shrink_isr),
+    Operation("POST", "/partition/expand-isr", expand_isr),
     Operation("POST", "/clock/advance", advance),
     Operation("POST", "/clock/speed", speed),
     Operation("GET", "/groups", groups),

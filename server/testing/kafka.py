@@ -20,6 +20,7 @@ from ottla.server.testing.brokers import LabBroker
 from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group, dismiss_members, list_groups
+from ottla.server.testing.in_sync import expand_isr, shrink_isr
 from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
 from ottla.server.testing.profiles import PROFILE
@@ -274,6 +275,18 @@ class Kafka(Lab):
     def move(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Move a partition to the brokers `replicas`; return when it is there. Raises LabError or KafkaError."""
         self.call(move, self.world, topic, partition, replicas)
+
+    def shrink_isr(self, topic: str, partition: int = 0, to: Collection[int] | None = None) -> None:
+        """Let replicas of a partition fall out of sync, until `expand_isr`; return when the controller knows.
+
+        `to`: ids of the brokers that stay in sync, with the leader; None for the leader alone. The others fetch nothing of
+        this partition, also after a restart. Raises LabError.
+        """
+        self.call(shrink_isr, self.world, topic, partition, to)
+
+    def expand_isr(self, topic: str, partition: int = 0) -> None:
+        """Let all replicas catch up after `shrink_isr`; return when those that run are in the ISR. Raises LabError."""
+        self.call(expand_isr, self.world, topic, partition)
 
     def groups(self) -> list[str]:
         """Return the names of all groups."""

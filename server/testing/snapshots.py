@@ -26,6 +26,7 @@ from ottla.replication.replica_manager.directories import CHECKPOINTS
 from ottla.replication.replica_manager.flushing import offset_to_note
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.garbage import without_collections
+from ottla.server.testing.in_sync import let_catch_up
 from ottla.server.testing.kept_connections import GivenUp, give_up, take_up
 from ottla.server.testing.living_producers import living_producers, skip_ids, without_those
 from ottla.server.testing.memory_storage import MemoryStorage, StorageSnapshot
@@ -78,6 +79,7 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
 
 
 async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
+    let_catch_up(world)
     for node_id in world.nodes:
         world.heal(node_id)  # who is cut off from the tree would neither tell of its producers nor start
     living = {id: await living_producers(node.broker) for id, node in world.nodes.items() if node.broker is not None}

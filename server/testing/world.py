@@ -108,6 +108,8 @@ class World:
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()
         self._silenced: dict[tuple[tuple[str, Any], ...], Rule] = {}
+        self.held_replicas: dict[tuple[str, int, int], Rule] = {}
+        """Rules that keep followers from fetching, by topic, partition and broker (`in_sync.py`)."""
         self.wire = Wire(loop.clock.now_ms, topic_name=self._topic_name)
         """Tap of the connections of all brokers."""
         self.nodes = {
@@ -354,6 +356,10 @@ class World:
         self._cuts.heal(node_id)
         if node_id in self._links:
             self._links[node_id].heal()
+
+    def is_cut(self, one: int, other: int) -> bool:
+        """True if two brokers cannot reach each other."""
+        return self._cuts.is_cut(one, other)
 
     def happenings(self) -> list[tuple[int, list[Happening]]]:
         """Return what each broker noted since the world began, also before it was killed, with the broker's id."""

@@ -1,0 +1,149 @@
+"""The ISR of a partition shrinks and grows by one call, and producers are answered as by Kafka meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.server.testing.errors import LabError
+from ottla.server.testing.kafka import Kafka
+from ottla.wire.errors import ErrorCode, KafkaError
+
+ALL = [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Kafka]:
+    with Kafka(3) as made:
+        yield made
+
+
+@pytest.fixture
+def kafka(shared: Kafka) -> Kafka:
+    shared.reset()
+    shared.topic("orders", partitions=2, settings={"min.insync.replicas": 2})
+    shared.move("orders", 0, ALL)
+    shared.elect("orders", 0, 1)
+    return shared
+
+
+def end_of(kafka: Kafka, broker: int) -> int:
+    """Return the end of a broker's own log of orders-0."""
+    held = kafka.world.node(broker).serving().replicas.partition("orders", 0)
+    assert held is not None
+    return held.log.log_end_offset
+
+
+@pytest.mark.parametrize("to", [None, [1], {1}])
+def test_acks_of_all_are_refused_until_the_isr_is_large_enough(kafka: Kafka, to: list[int] | None) -> None:
+    before = kafka.clock.now_ms
+    kafka.produce("orders", "first", partition=0)
+    kafka.shrink_isr("orders", 0, to)
+    assert kafka.partition("orders", 0).isr == [1]
+    with pytest.raises(KafkaError) as refused:
+        kafka.produce("orders", "refused", partition=0)
+    assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert kafka.produce("orders", "other", partition=1)[0].offset == 0
+    kafka.produce("orders", "second", partition=0, acks=1)
+    # The high watermark does not move while fewer are in sync than min.insync.replicas (KIP-966).
+    assert [each.value for each in kafka.records("orders", 0)] == [b"first"]
+    kafka.expand_isr("orders", 0)
+    assert [each.value for each in kafka.records("orders", 0)] == [b"first", b"second"]
+    assert kafka.partition("orders", 0).isr == ALL
+    kafka.produce("orders", "third", partition=0)
+    assert [end_of(kafka, each) for each in ALL] == [3, 3, 3]
+    assert kafka.clock.now_ms - before < 20_000  # less than replica.lag.time.max.ms: it was not waited for
+
+
+def test_readers_wait_for_no_replica_that_is_out_of_sync(kafka: Kafka) -> None:
+    kafka.topic("clicks")
+    kafka.produce("clicks", "first")
+    kafka.shrink_isr("clicks")
+    kafka.produce("clicks", "second")
+    assert [each.value for each in kafka.records("clicks")] == [b"first", b"second"]
+
+
+def test_who_is_out_of_sync_fetches_nothing(kafka: Kafka) -> None:
+    kafka.produce("orders", "first", partition=0)
+    kafka.shrink_isr("orders", 0, to=[1, 3])
+    assert kafka.partition("orders", 0).isr == [1, 3]
+    kafka.produce("orders", "second", partition=0)
+    kafka.broker(2).restart()
+    kafka.clock.advance(seconds=2)
+    assert [end_of(kafka, each) for each in ALL] == [2, 1, 2]
+    with pytest.raises(LabError, match=r"Broker 2 is not in the ISR"):
+        kafka.elect("orders", 0, 2)
+    kafka.shrink_isr("orders", 0, to=[1])
+    assert kafka.partition("orders", 0).isr == [1]
+    kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == ALL and end_of(kafka, 2) == 2
+
+
+def test_an_unclean_leader_has_not_what_was_written_without_it(kafka: Kafka) -> None:
+    kafka.topic("clicks", settings={"unclean.leader.election.enable": True})
+    leader = kafka.partition("clicks").leader
+    kafka.produce("clicks", "kept")
+    kafka.shrink_isr("clicks")
+    kafka.produce("clicks", "lost")
+    kafka.broker(leader).kill()
+    while ("clicks", 0) not in [place for each in kafka.brokers for place in each.leads]:
+        kafka.clock.advance(1)
+    assert [each.value for each in kafka.records("clicks")] == [b"kept"]
+    kafka.broker(leader).start()
+    kafka.expand_isr("clicks")
+    assert kafka.partition("clicks").isr == ALL
+
+
+def test_brokers_that_are_down_or_cut_off_are_not_waited_for(kafka: Kafka) -> None:
+    leader = kafka.controller  # which it has to reach
+    assert leader is not None
+    kafka.elect("orders", 0, leader)
+    down, cut_off = (each for each in ALL if each != leader)
+    kafka.broker(down).kill()
+    kafka.shrink_isr("orders", 0, to=[leader])
+    kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == sorted((leader, cut_off))
+    kafka.broker(cut_off).isolate(from_=leader)
+    kafka.shrink_isr("orders", 0)
+    kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == [leader]
+    kafka.broker(cut_off).heal()
+    kafka.broker(down).start()
+    kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == ALL
+
+
+def test_a_restored_snapshot_has_its_replicas_in_sync(kafka: Kafka) -> None:
+    snapshot = kafka.snapshot()
+    kafka.shrink_isr("orders", 0)
+    kafka.restore(snapshot)
+    kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == ALL and not kafka.wire.rules.active
+
+
+@pytest.mark.parametrize(
+    ("to", "text"),
+    [
+        ([2, 3], r"Broker 1 leads orders-0 and stays in its ISR; name it in to=, or elect\(\) another leader"),
+        ([1, 7], "There is no broker 7; the brokers are 1, 2, 3"),
+        ([], "Broker 1 leads orders-0"),
+    ],
+)
+def test_wrong_replicas_are_answered_by_a_sentence(kafka: Kafka, to: list[int], text: str) -> None:
+    with pytest.raises(LabError, match=text):
+        kafka.shrink_isr("orders", 0, to)
+    assert not kafka.wire.rules.active
+
+
+def test_other_wrong_uses_are_answered_by_a_sentence(kafka: Kafka) -> None:
+    with pytest.raises(LabError, match="There is no partition missing-0"):
+        kafka.shrink_isr("missing")
+    kafka.shrink_isr("orders", 0, to=[1])
+    with pytest.raises(LabError, match=r"Broker 2 is not in the ISR of orders-0, which is \[1\]"):
+        kafka.shrink_isr("orders", 0, to=[1, 2])
+    with Kafka() as alone:
+        alone.topic("orders")
+        with pytest.raises(LabError, match="A broker that is alone has no followers"):
+            alone.shrink_isr("orders")
+        alone.expand_isr("orders")
