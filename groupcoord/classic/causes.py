@@ -18,10 +18,11 @@ LEFT_WHILE_WAITING = "its connection ended while its first JoinGroup waited"
 
 def disagreement(members: Members, protocol_type: str, protocols: Iterable[str], *, is_first: bool) -> str:
     """Return why a newcomer and the members have no protocol in common. `is_first`: the group is empty."""
-    offered = f"it offers {names_of(protocols)} of type {cut(protocol_type)!r}"
+    offered = f"it offers {names_of(protocols) or 'no protocol'} of type {cut(protocol_type)!r}"
     if is_first:
-        return f"{offered}, and the first member has to offer a protocol and its type"
-    return f"{offered}, and the members have {names_of(members.common_protocols())} of type {members.protocol_type!r}"
+        return f"{offered}, and the first member has to offer a protocol with a type"
+    common = names_of(members.common_protocols()) or "none in common"
+    return f"{offered}, and the members have {common} of type {members.protocol_type!r}"
 
 
 def why_no_member(members: Members, group_instance_id: str | None, error: ErrorCode) -> str:
@@ -65,7 +66,7 @@ def session_ended(member: Member | None, new_member_timeout_ms: int) -> str:
 
 
 def names_of(protocols: Iterable[str]) -> str:
-    """Return names of protocols (of consumers: assignors) for a sentence, the first few if they are many."""
+    """Return names of protocols (of consumers: assignors) for a sentence: the first few if they are many, "" for none."""
     names = sorted(protocols)
     more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-    return (", ".join(cut(each) for each in names[:NAMES_SHOWN_MAX]) or "nothing in common") + more
+    return ", ".join(cut(each) for each in names[:NAMES_SHOWN_MAX]) + more

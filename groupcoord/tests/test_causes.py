@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -221,51 +221,54 @@ def test_a_static_member_hears_who_took_its_place() -> None:
     ]
 
 
-def test_members_that_disagree_about_the_assignor() -> None:
-    talk = Conversation()
-    talk.stable_group(1)
-    talk.join(protocols={"cooperative-sticky": b"", "roundrobin": b""})
-    assert causes(talk.happenings, MEMBER_REFUSED) == [
+@pytest.mark.parametrize(
+    ("settings", "joining", "sentence"),
+    [
         (
-            "group 'group' answered a client that wants to join with INCONSISTENT_GROUP_PROTOCOL: it offers"
-            " cooperative-sticky, roundrobin of type 'consumer', and the members have range of type 'consumer'"
-        )
-    ]
+            {},
+            {"protocols": {"cooperative-sticky": b"", "roundrobin": b""}},
+            (
+                "a client that wants to join with INCONSISTENT_GROUP_PROTOCOL: it offers cooperative-sticky, roundrobin of type"
+                " 'consumer', and the members have range of type 'consumer'"
+            ),
+        ),
+        (
+            {},
+            {"protocols": {f"a{number}": b"" for number in range(7)}},
+            (
+                "a client that wants to join with INCONSISTENT_GROUP_PROTOCOL: it offers a0, a1, a2, a3, a4 and 2 more of type"
+                " 'consumer', and the members have range of type 'consumer'"
+            ),
+        ),
+        (
+            {"group_max_size": 1},
+            {},
+            "a client that wants to join with GROUP_MAX_SIZE_REACHED: it has as many members as group.max.size allows",
+        ),
+        (
+            {},
+            {"member_id": "nobody"},
+            (
+                "member 'nobody' with UNKNOWN_MEMBER_ID: the group has no such member: it was removed, or another coordinator did"
+                " not know it"
+            ),
+        ),
+    ],
+)
+def test_a_refused_join_is_told_why(settings: dict[str, Any], joining: dict[str, Any], sentence: str) -> None:
+    talk = Conversation(**settings)
+    talk.stable_group(1)
+    talk.join(**joining)
+    assert causes(talk.happenings, MEMBER_REFUSED) == [f"group 'group' answered {sentence}"]
 
 
-def test_a_first_member_without_a_protocol_and_many_names() -> None:
+def test_a_first_member_has_to_offer_a_protocol() -> None:
     talk = Conversation()
     talk.join(protocols={}, protocol_type="connect")
-    talk.stable_group(1)
-    talk.join(protocols={f"a{number}": b"" for number in range(7)})
     assert causes(talk.happenings, MEMBER_REFUSED) == [
         (
-            "group 'group' answered a client that wants to join with INCONSISTENT_GROUP_PROTOCOL: it offers a0, a1, a2, a3, a4"
-            " and 2 more of type 'consumer', and the members have range of type 'consumer'"
-        )
-    ]
-
-
-def test_a_group_that_is_full() -> None:
-    talk = Conversation(group_max_size=1)
-    talk.stable_group(1)
-    talk.join()
-    assert causes(talk.happenings, MEMBER_REFUSED) == [
-        (
-            "group 'group' answered a client that wants to join with GROUP_MAX_SIZE_REACHED: it has as many members as"
-            " group.max.size allows"
-        )
-    ]
-
-
-def test_an_unknown_member_joins_again() -> None:
-    talk = Conversation()
-    talk.stable_group(1)
-    talk.join("nobody")
-    assert causes(talk.happenings, MEMBER_REFUSED) == [
-        (
-            "group 'group' answered member 'nobody' with UNKNOWN_MEMBER_ID: the group has no such member: it was removed, or"
-            " another coordinator did not know it"
+            "group 'group' answered a client that wants to join with INCONSISTENT_GROUP_PROTOCOL: it offers no protocol of type"
+            " 'connect', and the first member has to offer a protocol with a type"
         )
     ]
 

@@ -1,11 +1,11 @@
 """Groups of a lab's Kafka: state, members, offsets, and what a test does to them.
 
-All of it is done by Kafka's own requests, served inside the process. Members of streams groups are not shown.
+All of it is done by Kafka's own requests, served inside the process, so that it holds for groups of every type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -31,18 +31,26 @@ from ottla.wire.messages.offsets import (
     OffsetFetchRequestGroup,
 )
 from ottla.wire.messages.share_group import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     from ottla.server.testing.lab import Lab
     from ottla.server.testing.world import World
 
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 STABLE = "Stable"
 WITH_MEMBERS = [STABLE, "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"]
 LEAVING = -1  # member epoch of a heartbeat
 STRANGER = "ottla-testing"
 OFFSETS_BY_NAME = 9  # the last version of OffsetCommit and OffsetFetch that names topics and not their ids
 SESSION_MS = 30_000
+
+DESCRIBE = {
+    CONSUMER: ConsumerGroupDescribeRequest,
+    SHARE: ShareGroupDescribeRequest,
+    STREAMS: StreamsGroupDescribeRequest,
+}
+"""Requests for a description, by type of group."""
 
 Partition = tuple[str, int]
 
@@ -67,7 +75,7 @@ async def dismiss_members(lab: Lab) -> None:
     """Remove the members of all groups, whose clients are those of another Kafka."""
     if not any(node.is_running for node in lab.world.nodes.values()):
         return
-    request = ListGroupsRequest(states_filter=WITH_MEMBERS, types_filter=[CLASSIC, CONSUMER, SHARE])
+    request = ListGroupsRequest(states_filter=WITH_MEMBERS, types_filter=[CLASSIC, CONSUMER, SHARE, STREAMS])
     for _, answer in await lab.world.ask_coordinators(GROUP_METADATA_TOPIC, request):
         for each in answer.groups:
             await Group(lab, each.group_id)._dismiss()
@@ -94,7 +102,7 @@ class Group:
 
     @property
     def members(self) -> list[GroupMember]:
-        """Members by their ids; none if there is no such group. Raises LabError for a streams group."""
+        """Members in the order of their ids; none if there is no such group."""
         return self._lab.call(self._members)
 
     @property
@@ -112,7 +120,7 @@ class Group:
         self._lab.call(self._evict, member if isinstance(member, str) else member.member_id)
 
     def rebalance(self) -> None:
-        """Start a rebalance, as if a member came and left. Raises LabError if there are no members."""
+        """Start a rebalance, as if a member came and left. Raises LabError if no members are there, or for a streams group."""
         self._lab.call(self._rebalance)
 
     def freeze(self) -> None:
@@ -152,19 +160,17 @@ class Group:
         kind = listed.group_type.lower()
         if kind == CLASSIC:
             answer = await self._ask(DescribeGroupsRequest(groups=[self.name]))
-        elif kind in (CONSUMER, SHARE):
-            request = ConsumerGroupDescribeRequest if kind == CONSUMER else ShareGroupDescribeRequest
-            answer = await self._ask(request(group_ids=[self.name], include_authorized_operations=False))
         else:
-            raise LabError(f"Group {self.name} is a {kind} group, whose members the lab does not tell.")
+            answer = await self._ask(DESCRIBE[kind](group_ids=[self.name], include_authorized_operations=False))
         return kind, answer.groups[0]
 
     async def _members(self) -> list[GroupMember]:
         if await self._found() is None:
             return []
         kind, described = await self._described()
-        told = _classic_member if kind == CLASSIC else _newer_member
-        return sorted(map(told, described.members))
+        if kind == STREAMS:
+            return sorted(_streams_member(each, described.topology) for each in described.members)
+        return sorted(map(_classic_member if kind == CLASSIC else _newer_member, described.members))
 
     async def _offsets(self) -> dict[Partition, int]:
         group = OffsetFetchRequestGroup(group_id=self.name, topics=None)
@@ -189,31 +195,33 @@ class Group:
         if found is None:
             ids = ", ".join(each.member_id for each in described.members) or "none"
             raise LabError(f"Group {self.name} has no member {member_id}; its members are: {ids}.")
-        if kind == CLASSIC:
-            gone = MemberIdentity(
-                member_id=member_id, group_instance_id=found.group_instance_id, reason="evicted by a test"
-            )
-            answer = await self._ask(LeaveGroupRequest(group_id=self.name, members=[gone]))
-            check(answer.error_code or answer.members[0].error_code)
-        else:
-            await self._leave(kind, member_id)
+        await self._remove(kind, [found], "evicted by a test")
 
     async def _dismiss(self) -> None:
         kind, described = await self._described()
-        if kind == CLASSIC:
-            gone = [
-                MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id, reason="in a fork")
-                for each in described.members
-            ]
-            check((await self._ask(LeaveGroupRequest(group_id=self.name, members=gone))).error_code)
-        else:
-            for each in described.members:
+        await self._remove(kind, described.members, "in a fork")
+
+    async def _remove(self, kind: str, members: Sequence[Any], reason: str) -> None:
+        if kind != CLASSIC:
+            for each in members:
                 await self._leave(kind, each.member_id)
+            return
+        gone = [
+            MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id, reason=reason)
+            for each in members
+        ]
+        answer = await self._ask(LeaveGroupRequest(group_id=self.name, members=gone))
+        for each in (answer, *answer.members):
+            check(each.error_code)
 
     async def _leave(self, kind: str, member_id: str) -> None:
         check((await self._ask(self._heartbeat(kind, member_id, LEAVING))).error_code)
 
     def _heartbeat(self, kind: str, member_id: str, epoch: int, topics: list[str] | None = None) -> Any:
+        if kind == STREAMS:
+            return StreamsGroupHeartbeatRequest(
+                group_id=self.name, member_id=member_id, member_epoch=epoch, endpoint_information_epoch=0
+            )
         if kind == SHARE:
             return ShareGroupHeartbeatRequest(
                 group_id=self.name, member_id=member_id, member_epoch=epoch, subscribed_topic_names=topics
@@ -236,6 +244,8 @@ class Group:
             if described.group_state != STABLE:
                 raise LabError(f"Group {self.name} is in state {described.group_state}; it rebalances already.")
             await self._rebalance_classic(described)
+        elif kind == STREAMS:
+            raise LabError(f"Nobody but its application can join streams group {self.name}; evict a member instead.")
         else:
             topics = sorted({name for each in described.members for name in each.subscribed_topic_names})
             check((await self._ask(self._heartbeat(kind, STRANGER, 0, topics))).error_code)
@@ -306,3 +316,18 @@ def _newer_member(member: Any) -> GroupMember:
     assigned = [(each.topic_name, index) for each in member.assignment.topic_partitions for index in each.partitions]
     instance = getattr(member, "instance_id", None)
     return GroupMember(member.member_id, member.client_id, member.client_host, instance, sorted(assigned))
+
+
+def _streams_member(member: Any, topology: Any) -> GroupMember:
+    """Return a member with the partitions of its active tasks. `topology`: of the group; None: it is not known."""
+    topics = {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in (topology.subtopologies or () if topology is not None else ())
+    }
+    read = [
+        (topic, index)
+        for task in member.assignment.active_tasks
+        for topic in topics.get(task.subtopology_id, ())
+        for index in task.partitions
+    ]
+    return GroupMember(member.member_id, member.client_id, member.client_host, member.instance_id, sorted(read))

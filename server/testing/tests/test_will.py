@@ -21,6 +21,7 @@ from ottla.wire.messages.classic_group import (
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
 
 SESSION_MS = 45_000
 PATIENCE_LOOKS = 400
@@ -79,6 +80,33 @@ def join_newer(kafka: Kafka, member_id: str) -> None:
     assert ask(kafka, request).error_code == 0
 
 
+def join_streams(kafka: Kafka) -> None:
+    """Join the group "g" as the application of a topology that reads the topic orders."""
+    reading = Subtopology(
+        subtopology_id="0",
+        source_topics=["orders"],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    request = StreamsGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        endpoint_information_epoch=0,
+        rebalance_timeout_ms=SESSION_MS,
+        topology=Topology(epoch=0, subtopologies=[reading]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id="p",
+        client_tags=[],
+    )
+    assert ask(kafka, request).error_code == 0
+
+
 def until(kafka: Kafka, is_true: Any) -> None:
     """Advance the clock until something is true."""
     for _ in range(PATIENCE_LOOKS):
@@ -106,6 +134,23 @@ def test_an_evicted_member_has_to_join_again(kafka: Kafka):
     assert newer.partitions == [("orders", 0), ("orders", 1)] and kafka.group("g").type == "consumer"
     kafka.group("g").evict(newer)
     assert kafka.group("g").members == []
+
+
+def test_members_of_streams_groups_are_shown_and_evicted(kafka: Kafka):
+    join_streams(kafka)
+    group = kafka.group("g")
+    (member,) = group.members
+    assert (group.type, member.member_id) == ("streams", "m")
+    kafka.clock.advance(seconds=5)  # the group waits for other members
+    beat = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1, endpoint_information_epoch=0)
+    assert ask(kafka, beat).error_code == 0
+    assert group.members[0].partitions == [("orders", 0), ("orders", 1)]
+    with pytest.raises(LabError, match="evict a member instead"):
+        group.rebalance()
+    with kafka.fork() as other:
+        assert other.group("g").members == []
+    group.evict("m")
+    assert group.members == []
 
 
 def test_a_rebalance_is_made_to_happen(kafka: Kafka):
