@@ -70,6 +70,8 @@ class Environment:
     make_peers: Callable[[Readiness, PeerConnectionConfig], Peers] = tcp_peers
     accept: Callable[[socket.socket], Transport] = PlainTransport
     """Makes the transport of an accepted connection without TLS. A test's stands between the client and the broker."""
+    accept_encrypted: Callable[[Transport], Transport] | None = None
+    """Makes the transport of a connection with TLS from that which encrypts; None: there is nothing between them."""
     random_bytes: Callable[[int], bytes] = os.urandom
     """Source of ids that must not be guessable: the operating system's, as for `secrets`."""
     restrictions: Restrictions = NO_RESTRICTIONS

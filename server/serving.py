@@ -203,6 +203,7 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
             broker.environment.accept,
             broker.happenings.note,
             broker.environment.clock_ms,
+            broker.environment.accept_encrypted,
         )
         broker.listeners.append(listener)
         nursery.start_soon(_run, listener, sasl)

@@ -110,8 +110,12 @@ class Listener:
         accept: Callable[[socket.socket], Transport] = PlainTransport,
         note: Note = note_nothing,
         clock_ms: Callable[[], int] = system_clock_ms,
+        accept_encrypted: Callable[[Transport], Transport] | None = None,
     ) -> None:
-        """`accept` makes the transport of an accepted connection without TLS; `clock_ms` tells when requests came."""
+        """`accept` makes the transport of an accepted connection without TLS; `clock_ms` tells when requests came.
+
+        `accept_encrypted` makes the transport of one with TLS, after its handshake; None: as the handshake made it.
+        """
         config = broker.config.server
         self.name, self.security_protocol, self.sasl = name, security_protocol, sasl
         self._encryption, self.broker, self.calls = encryption, broker, calls
@@ -120,6 +124,7 @@ class Listener:
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self._socket, self._accept, self._clock_ms = sock, accept, clock_ms
+        self._accept_encrypted = accept_encrypted
         self._send_buffer_bytes = send_buffer_bytes(config.socket_send_buffer_bytes)
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
@@ -256,8 +261,10 @@ class Listener:
             if welcomed is None:
                 self.limits.release(host, self.name)
         if welcomed is not None:
-            connection = self.connection_of(welcomed.transport, host, welcomed.principal)
-            await self._serve(connection, host)
+            transport: Transport = welcomed.transport
+            if self._accept_encrypted is not None:
+                transport = self._accept_encrypted(transport)
+            await self._serve(self.connection_of(transport, host, welcomed.principal), host)
 
     async def _keep_house(self) -> None:
         while True:

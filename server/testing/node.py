@@ -57,11 +57,14 @@ class Node:
         open_session: Callable[[Any], Session] | None = None,
         cuts: Cuts | None = None,
         transport: Callable[[socket.socket], Transport] = MemoryTransport,
+        over_tls: Callable[[Transport], Transport] | None = None,
     ) -> None:
         """`open_session` opens a session with the cluster's tree, `cuts` are those of its network; None: it is alone.
 
-        `transport` makes the transport of a connection that the broker has accepted.
+        `transport` makes the transport of a connection that the broker has accepted. `over_tls` makes that of one with TLS
+        from the transport that encrypts; None: nothing stands between it and the broker.
         """
+        self._over_tls = over_tls
         self.node_id, self._loop, self.settings = node_id, loop, dict(settings)
         self._open_session, self._cuts, self._transport = open_session, cuts, transport
         self.broker: Broker | None = None
@@ -143,7 +146,7 @@ class Node:
         """End the connections that are meant, judged by what the tap does with their bytes."""
         for listener in self.broker.listeners if self.broker is not None else ():
             for connection in list(listener.connections):
-                conversation = getattr(connection._transport, "conversation", None)  # an encrypted one has none
+                conversation = getattr(connection._transport, "conversation", None)
                 if conversation is not None and is_meant(conversation):
                     connection.cancel_scope.cancel()
 
@@ -244,6 +247,7 @@ class Node:
             clock_ms=self._loop.clock.now_ms,
             run_in_thread=run_in_thread,
             accept=self._accept,
+            accept_encrypted=self._accept_encrypted if self._over_tls is not None else None,
             restrictions=restrictions_of(self.settings),
         )
         if self._open_session is not None:
@@ -260,6 +264,13 @@ class Node:
     def _accept(self, sock: socket.socket) -> Transport:
         self._accepted.add(sock)
         return self._transport(sock)
+
+    def _accept_encrypted(self, encrypted: Transport) -> Transport:
+        assert self._over_tls is not None
+        self._accepted.add(encrypted.socket)
+        transport = self._over_tls(encrypted)
+        self._accepted.add(transport.socket)
+        return transport
 
     def _make_peers(self, readiness: Readiness, config: PeerConnectionConfig) -> CutPeers:
         assert self._cuts is not None

@@ -113,7 +113,15 @@ class World:
         self.wire = Wire(loop.clock.now_ms, topic_name=self._topic_name)
         """Tap of the connections of all brokers."""
         self.nodes = {
-            each: Node(each, loop, self.settings, self._way_to_tree(each), self._cuts, self.wire.acceptor(each))
+            each: Node(
+                each,
+                loop,
+                self.settings,
+                self._way_to_tree(each),
+                self._cuts,
+                self.wire.acceptor(each),
+                self.wire.acceptor_over_tls(each),
+            )
             for each in ids
         }
 

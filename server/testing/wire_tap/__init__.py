@@ -17,4 +17,5 @@ redaction.py     secrets that are hidden before anything is written
 json_lines.py    requests as JSON lines
 pcap.py          requests as a capture file for Wireshark
 tapped.py        transport of a tapped connection
+decrypted.py     plain text of a connection with TLS, for the tap
 """

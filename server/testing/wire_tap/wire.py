@@ -31,6 +31,8 @@ from ottla.server.testing.wire_tap.wire_request import WireConnection, WireReque
 if TYPE_CHECKING:
     from trio.lowlevel import TrioToken
 
+    from ottla.server.network.transport import Transport
+
 PATIENCE_S = 10.0
 SETTLED_S = 1.0
 SHOWN_LINES = 200
@@ -95,6 +97,20 @@ class Wire:
             return TappedTransport(
                 sock, WireConnection(self._connections, node_id, *_ends(sock), clock()), self, self.rules
             )
+
+        return accept
+
+    def acceptor_over_tls(self, node_id: int) -> Callable[[Transport], Transport]:
+        """Return a function that makes the tapped transport of a connection with TLS from the one that encrypts its bytes."""
+        from ottla.server.testing.wire_tap.decrypted import decrypted  # here, because few tests use TLS
+        from ottla.server.testing.wire_tap.tapped import TappedTransport
+
+        def accept(encrypted: Transport) -> TappedTransport:
+            self._connections += 1
+            self._note_loop()
+            ends = _ends(encrypted.socket)
+            connection = WireConnection(self._connections, node_id, *ends, self.clock_ms())
+            return TappedTransport(decrypted(encrypted), connection, self, self.rules)
 
         return accept
 
