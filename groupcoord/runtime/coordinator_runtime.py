@@ -57,7 +57,7 @@ class Runtime(Generic[ShardT]):
         self._partitions: dict[int, PartitionRuntime[ShardT]] = {}
         self._to_load: deque[PartitionRuntime[ShardT]] = deque()
         self._nursery: trio.Nursery | None = None
-        self._elected = trio.Event()
+        self._elected, self._loaded = trio.Event(), trio.Event()
         self._wake = trio.Event()
         self._sleeping_until_ms: float = 0
         self._is_suspended = False
@@ -150,6 +150,11 @@ class Runtime(Generic[ShardT]):
         """Queue a partition for loading. The queue rests while this broker is fenced."""
         self._to_load.append(partition)
         self._elected.set()
+
+    async def until_loaded(self, partition: int) -> None:
+        """Wait until a partition that this broker leads has been loaded, or could not be."""
+        while (led := self._partitions.get(partition)) is None or led.absent is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            await self._loaded.wait()
 
     async def load_after(self, pause_s: float, partition: PartitionRuntime[ShardT]) -> None:
         """Queue a partition for loading after a pause in seconds."""
@@ -248,6 +253,8 @@ class Runtime(Generic[ShardT]):
                 # The partition may have been lost while it waited for its turn.
                 if self.leads(partition):
                     await partition.load()
+                    self._loaded.set()
+                    self._loaded = trio.Event()
 
 
 RuntimeT = TypeVar("RuntimeT", bound=Runtime[Any])
@@ -274,6 +281,10 @@ class Coordinator(Generic[RuntimeT]):
     def partition_for(self, key: Any) -> int:
         """Return the internal topic's partition whose leader coordinates `key`, such as a group's id."""
         return self._runtime.partition_for(key)
+
+    async def until_loaded(self, partition: int) -> None:
+        """Wait until a partition of the internal topic that this broker leads has been loaded, or could not be."""
+        await self._runtime.until_loaded(partition)
 
 
 def wall_clock_ms() -> int:

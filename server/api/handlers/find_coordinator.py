@@ -4,16 +4,20 @@ Behaviour
 * The coordinator of a group leads the partition of `__consumer_offsets` that the group's id falls to, that of a
   transactional id a partition of `__transaction_state`, and that of a share partition the partition of
   `__share_group_state` that its key ("group:topic id:partition") falls to. The first request makes the topic; until its
-  partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
+  partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry. If this broker leads the partition, the first
+  request is answered when it is loaded, at the latest after LOADING_S: a client that is sent to a coordinator that loads waits up to 3 s.
 * A key that names no share partition is INVALID_REQUEST, and so is a type that does not exist.
 * A group or transactional id that the client may not describe is refused. A client that may see no coordinator does not cause
   the topic to be created. Share
   coordinators are for those who may do a ClusterAction.
 """
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
+import trio
+
+from ottla.groupcoord.runtime.coordinator_runtime import Coordinator as LoadingCoordinator
 from ottla.groupcoord.share.coordinator.records import parse_coordinator_key
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
@@ -36,6 +40,7 @@ SHARE_VERSION = 6
 NO_NODE = -1
 RESOURCE_TYPES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 KEYS_AT_ONCE = 4  # they may be very long
+LOADING_S = 1.0
 
 
 class Place(NamedTuple):
@@ -46,6 +51,8 @@ class Place(NamedTuple):
 
     topic: str
     partition_for: Callable[[Broker, str], int | None]
+    coordinator: Callable[[Broker], LoadingCoordinator[Any]] | None = None
+    """None: clients do not ask for it."""
 
 
 def _share_partition_for(broker: Broker, key: str) -> int | None:
@@ -54,8 +61,10 @@ def _share_partition_for(broker: Broker, key: str) -> int | None:
 
 
 PLACES = {
-    GROUP: Place(GROUP_METADATA_TOPIC, lambda broker, key: groups_of(broker).partition_for(key)),
-    TRANSACTION: Place(TRANSACTION_STATE_TOPIC, lambda broker, key: transactions_of(broker).partition_for(key)),
+    GROUP: Place(GROUP_METADATA_TOPIC, lambda broker, key: groups_of(broker).partition_for(key), groups_of),
+    TRANSACTION: Place(
+        TRANSACTION_STATE_TOPIC, lambda broker, key: transactions_of(broker).partition_for(key), transactions_of
+    ),
     SHARE: Place(SHARE_GROUP_STATE_TOPIC, _share_partition_for),
 }
 
@@ -114,8 +123,19 @@ async def _find_in_new_topic(
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         answer = _answer(request, context, lambda key: refused(key) or _refused(key, not_available, context))
     else:
+        with trio.move_on_after(LOADING_S):
+            await _until_loaded_here(_keys(request, context)[:KEYS_AT_ONCE], context.broker, place)
         answer = _find(request, context, place, refused)
     return answer if isinstance(answer, FindCoordinatorResponse) else await answer
+
+
+async def _until_loaded_here(keys: Sequence[str], broker: Broker, place: Place) -> None:
+    for key in keys:
+        index = place.partition_for(broker, key)
+        partition = None if index is None else broker.cluster.partition(place.topic, index)
+        is_led = partition is not None and partition.leader == broker.node_id
+        if index is not None and is_led and place.coordinator is not None:
+            await place.coordinator(broker).until_loaded(index)
 
 
 def _find(

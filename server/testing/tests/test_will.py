@@ -20,6 +20,7 @@ from ottla.wire.messages.classic_group import (
     SyncGroupRequestAssignment,
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
 
@@ -359,3 +360,20 @@ def test_the_lab_is_used_from_a_trio_program(kafka: Kafka):
         return kafka.groups()
 
     assert trio.run(program) == ["g"]
+
+
+def test_who_has_found_the_coordinator_of_a_fresh_world_may_join_at_once(kafka: Kafka):
+    joining = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+    async def find_and_join() -> ErrorCode:
+        await kafka.world.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
+        return ErrorCode.of((await kafka.world.ask(joining)).error_code)
+
+    assert kafka.call(find_and_join) is ErrorCode.MEMBER_ID_REQUIRED

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import (
@@ -21,12 +23,21 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 
-class FakeGroups:
+class FakeCoordinator:
+    """Loads a partition in `load_s`."""
+
+    load_s = 0.5
+
+    async def until_loaded(self, partition: int) -> None:
+        await trio.sleep(self.load_s)
+
+
+class FakeGroups(FakeCoordinator):
     def partition_for(self, group_id: str) -> int:
         return int(group_id)
 
 
-class FakeTransactions:
+class FakeTransactions(FakeCoordinator):
     """Its ids fall to other partitions than groups of the same name do."""
 
     def partition_for(self, transactional_id: str) -> int:
@@ -42,6 +53,7 @@ class FakeBroker:
     """Two brokers, of which the second does not listen on the client's listener."""
 
     authorizer = None
+    node_id = 1
 
     def __init__(self) -> None:
         self.cluster = MetadataCache()
@@ -61,7 +73,7 @@ class FakeBroker:
 
 
 @pytest.fixture
-def broker() -> FakeBroker:
+def broker(autojump_clock: MockClock) -> FakeBroker:
     return FakeBroker()
 
 
@@ -92,6 +104,23 @@ async def test_first_question_makes_the_topic(broker: FakeBroker) -> None:
     assert (await find(broker, 4, "0")).coordinators[0].node_id == 1
     topic = broker.cluster.topics.get(GROUP_METADATA_TOPIC)
     assert topic is not None and topic.is_internal
+
+
+@pytest.mark.parametrize(("load_s", "waited_s"), [(0.25, 0.25), (3, 1)])
+async def test_first_question_is_answered_when_the_coordinator_here_has_loaded_the_key(
+    broker: FakeBroker, load_s: float, waited_s: float
+) -> None:
+    broker.groups.load_s = load_s
+    for wanted_s in (waited_s, 0):  # later ones have a topic, and are answered as in Kafka
+        began_s = trio.current_time()
+        assert (await find(broker, 2, "0")).error_code == 0
+        assert trio.current_time() - began_s == pytest.approx(wanted_s)
+
+
+async def test_first_question_waits_for_no_coordinator_elsewhere(broker: FakeBroker) -> None:
+    broker.groups.load_s = 3
+    await find(broker, 4, "1")
+    assert trio.current_time() < 1
 
 
 @pytest.mark.parametrize("version", [2, 6])
