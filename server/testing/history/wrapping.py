@@ -45,9 +45,7 @@ class History(Observations):
         `final`: contents of the logs at the end; without them a lost record is noticed only if a consumer passed its offset.
         `all_producers`: True if every record of these topics was sent by a wrapped producer.
         """
-        with self._lock:
-            notes = list(self._notes)
-        narration = Narration(notes, self._compacted, final)
+        narration = Narration(self._in_order(), self._compacted, final)
         found = check(narration.events)
         return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
 

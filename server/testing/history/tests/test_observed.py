@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.testing.history.history import UNKNOWN_OFFSET
+from ottla.server.testing.history.history import UNKNOWN_OFFSET, ProducerBegan
 from ottla.server.testing.history.narration import FinalRead, Seen
 from ottla.server.testing.history.observed import ConsumerLog, ProducerLog
 from ottla.server.testing.history.rules import Rule
@@ -362,3 +362,24 @@ def test_threads_write_at_a_time() -> None:
     for each in threads:
         each.join()
     assert len(story.history) == 1601 and story.history.broken() == []
+
+
+def test_a_callback_in_the_middle_of_an_observation_is_taken_down_too() -> None:
+    times = iter((1.0, 3.0, 2.0))
+    called: list[bool] = []
+
+    def clock() -> float:
+        time_s = next(times)
+        if not called:  # as a client that is collected just then, and calls back for a record
+            called.append(True)
+            history.note(ProducerBegan, "inner", False, -1)
+            history.note(ProducerBegan, "earlier", False, -1)
+        return time_s
+
+    history = History(clock)
+    noting = threading.Thread(target=history.note, args=(ProducerBegan, "outer", False, -1), daemon=True)
+    noting.start()
+    noting.join(30)
+    assert not noting.is_alive()
+    assert [note.fields[0] for note in history._in_order()] == ["outer", "earlier", "inner"]
+    history.check()
