@@ -9,6 +9,7 @@
     brokers.py              its brokers: kill, stop, isolate, fill or break a disk
     why.py                  why something happened, and what became of an offset
     chaos.py                faults by a seed
+    tls.py                  certificates of brokers with TLS
     wire_faults.py          those of them on the wire towards clients
     shrinking.py            the fewest of them that make a test fail
     command.py              `ottla test`

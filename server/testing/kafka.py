@@ -36,6 +36,7 @@ from ottla.server.testing.records import (
 )
 from ottla.server.testing.snapshot_files import Snapshot
 from ottla.server.testing.snapshots import fork, restore, take
+from ottla.server.testing.tls import authority_in, tls_settings
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
 from ottla.server.testing.world import World
 
@@ -98,14 +99,20 @@ class Kafka(Lab):
     """A Kafka in this process: one broker or a cluster, on ports of 127.0.0.1, with its data in memory.
 
     `brokers`: their number. `settings`: broker settings by Kafka's names, such as {"auto.create.topics.enable": False}.
-    `profile`: release or service to behave as, such as "kafka-2.8" or "msk-serverless"; None for Kafka 4.4. Raises
-    LabError, or ConfigError for a setting.
+    `profile`: release or service to behave as, such as "kafka-2.8" or "msk-serverless"; None for Kafka 4.4. `tls`: encrypt
+    all connections; clients trust `authority`. Raises LabError, or ConfigError for a setting.
     """
 
     def __init__(
-        self, brokers: int = 1, settings: Mapping[str, object] | None = None, *, profile: str | None = None
+        self,
+        brokers: int = 1,
+        settings: Mapping[str, object] | None = None,
+        *,
+        profile: str | None = None,
+        tls: bool = False,
     ) -> None:
-        self._begin(brokers, as_settings(settings) | ({PROFILE: profile} if profile is not None else {}))
+        given = dict(tls_settings()) if tls else {}
+        self._begin(brokers, given | as_settings(settings) | ({PROFILE: profile} if profile is not None else {}))
         self.open(self._make_world)
 
     def _begin(self, brokers: int, settings: Mapping[str, str]) -> None:
@@ -208,6 +215,14 @@ class Kafka(Lab):
     def bootstrap(self) -> str:
         """Addresses for `bootstrap.servers`: HOST:PORT,HOST:PORT."""
         return self.world.bootstrap
+
+    @property
+    def authority(self) -> str:
+        """Certificate that clients of `Kafka(tls=True)` trust, as PEM: `ssl.create_default_context(cadata=kafka.authority)`.
+
+        Raises LabError without TLS.
+        """
+        return authority_in(self.world.settings)
 
     # ------------------------------------------------------------------ topics and records
 

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.tests.test_wire_in_the_lab import FAR_S, LARGE, ORDERS, Client
 from ottla.server.testing.tests.wire_talk import fetch, produce
-from ottla.server.tests.encrypted import INLINE, client_context
 from ottla.wire.messages.fetch import FetchResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.wire.messages.produce import ProduceResponse
 
-SETTINGS = {**INLINE, "listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
 SILENCE_S = 2.0
 
 
@@ -25,14 +24,19 @@ class TlsClient(Client):
     def __init__(self, kafka: Kafka) -> None:
         host, _, port = kafka.bootstrap.partition(":")
         plain = socket.create_connection((host, int(port)), FAR_S)
-        self.socket = client_context().wrap_socket(plain, server_hostname="localhost")
+        self.socket = ssl.create_default_context(cadata=kafka.authority).wrap_socket(plain, server_hostname="127.0.0.1")
 
 
 @pytest.fixture
 def kafka() -> Iterator[Kafka]:
-    with Kafka(settings=SETTINGS) as made:
+    with Kafka(tls=True) as made:
         made.topic("orders")
         yield made
+
+
+def test_brokers_without_tls_have_no_authority() -> None:
+    with Kafka() as kafka, pytest.raises(LabError, match=r"These brokers have no TLS; use Kafka\(tls=True\)"):
+        assert kafka.authority
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ def test_a_connection_ends_with_its_client_and_with_its_broker(kafka: Kafka, cli
 
 
 def test_brokers_of_a_cluster_with_tls_follow_each_other() -> None:
-    with Kafka(3, settings=SETTINGS) as kafka:
+    with Kafka(3, tls=True) as kafka:
         kafka.topic("orders")
         kafka.produce("orders", "one")
         kafka.shrink_isr("orders")
