@@ -7,6 +7,7 @@ admin.py        requests to whoever answers them; topics and offsets
 client.py       the client of a test
 producer.py     writes records, also in transactions
 consumer.py     reads records, alone or as the member of a group
-membership.py   a member of a consumer group of KIP-848
+membership.py   a member of a group; the protocol of KIP-848
+classic_membership.py  a member of a classic group
 answers.py      errors, and which of them pass
 """

@@ -11,7 +11,9 @@ import trio
 
 from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, NoAnswer, raise_for
 from ottla.server.testing.client.connections import BACKOFF_S, GROUP, METADATA_VERSION, Connections
+from ottla.server.testing.client.conversation import API_VERSIONS_VERSION
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -131,6 +133,11 @@ class Admin:
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         response: MetadataResponse = await self.ask(request, version=METADATA_VERSION)
         return response
+
+    async def finalized_level(self, feature: str) -> int:
+        """Return the level of a feature, such as "transaction.version", that the cluster has finalized; 0 if none."""
+        response = await self.ask(ApiVersionsRequest(), version=API_VERSIONS_VERSION)
+        return max((each.max_version_level for each in response.finalized_features if each.name == feature), default=0)
 
     async def partitions_of(self, topic: str) -> list[int]:
         """Return the partitions of a topic; waits until the brokers know it."""

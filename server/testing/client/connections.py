@@ -169,6 +169,16 @@ class Connections:
 
         self._refreshing: trio.Event | None = None
 
+    def beside(self) -> "Connections":
+        """Make other connections of the same client, which know the same leaders.
+
+        What is asked on them does not wait for what is asked on these.
+        """
+        made = Connections(self.network, self.nursery, self.host, self.name, self.brokers)
+        made.refresh_pause_s, made.locate = self.refresh_pause_s, self.locate
+        made.leaders, made.topic_ids, made._seen_epochs = self.leaders, self.topic_ids, self._seen_epochs
+        return made
+
     def close(self) -> None:
         """Close all channels."""
         for channel in self._channels.values():
@@ -307,5 +317,7 @@ class Connections:
             request = FindCoordinatorRequest(key=key, key_type=kind)
             response = await self.ask_any(request, FIND_COORDINATOR_VERSION)
             if response is not None and response.error_code == ErrorCode.NONE:
+                if self.locate is not None:
+                    self.locate(response.node_id, response.host, response.port)
                 return int(response.node_id)
             await trio.sleep(BACKOFF_S)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Self
 import trio
 
 from ottla.server.testing.client.admin import EARLIEST, LATEST, Admin
-from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, raise_for
+from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, NoAnswer, raise_for
+from ottla.server.testing.client.classic_membership import ClassicMembership
 from ottla.server.testing.client.connections import Channel
-from ottla.server.testing.client.membership import Membership
+from ottla.server.testing.client.membership import ConsumerMembership, Membership
 from ottla.server.testing.history.observed import Observations
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -32,6 +33,9 @@ MAX_WAIT_MS = 500
 PARTITION_BYTES_MAX, FETCH_BYTES_MAX = 1 << 20, 16 << 20
 RESETS = {"earliest": EARLIEST, "latest": LATEST}
 NONE = "none"
+MEMBERSHIPS = {"consumer": ConsumerMembership, "classic": ClassicMembership}
+"""Kinds of membership by the names of Kafka's setting group.protocol."""
+
 Place = tuple[str, int]
 
 
@@ -77,7 +81,8 @@ class _Fetched(NamedTuple):
 class Consumer:
     """Consumer of one client.
 
-    `group`: None to read all partitions of the topics. `reset`: "earliest", "latest" or "none" (KafkaError), where a partition
+    `group`: None to read all partitions of the topics. `group_protocol`: "consumer" (KIP-848: the broker assigns) or "classic" (a
+    member assigns, in ranges; all give up everything in a rebalance). `reset`: "earliest", "latest" or "none" (KafkaError), where a partition
     has no committed offset or it is gone. `committed_only`: isolation.level=read_committed. `history` takes down what is read;
     None: nobody does.
     """
@@ -89,6 +94,7 @@ class Consumer:
         topics: Sequence[str],
         group: str | None = None,
         *,
+        group_protocol: str = "consumer",
         reset: str = "earliest",
         committed_only: bool = False,
         max_wait_ms: int = MAX_WAIT_MS,
@@ -96,6 +102,8 @@ class Consumer:
     ) -> None:
         if not topics:
             raise ValueError("a consumer has at least one topic")
+        if group_protocol not in MEMBERSHIPS:
+            raise ValueError(f"group_protocol is consumer or classic, not {group_protocol!r}")
         if reset not in RESETS and reset != NONE:
             raise ValueError(f"reset is earliest, latest or none, not {reset!r}")
         self.name, self.group = name, group
@@ -103,9 +111,13 @@ class Consumer:
         """Offsets of the next records, by topic and partition; those that the consumer has at present."""
 
         self._admin = admin
+        # A Fetch may wait at its broker, and what is asked behind it on a connection waits, too.
+        self._connections = admin.connections.beside()
         self._topics = tuple(topics)
         self._reset, self._committed_only, self._max_wait_ms = reset, committed_only, max_wait_ms
-        self._member = None if group is None else Membership(admin, group, self._topics)
+        self._member: Membership | None = None
+        if group is not None:
+            self._member = MEMBERSHIPS[group_protocol](admin, group, self._topics)
         self._is_assigned = self._is_closed = False
         self._under_way: set[Place] = set()
         self._out_of_range: set[Place] = set()
@@ -123,6 +135,14 @@ class Consumer:
         await self.close()
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """Member id and epoch, as requests name them that only a member may make; empty without a group."""
+        member = self._member
+        if member is None:
+            return {}
+        return {"member_id": member.member_id, "generation_id_or_member_epoch": member.epoch}
+
+    @property
     def assignment(self) -> list[Place]:
         """Partitions that the consumer has at present."""
         return sorted(self.positions)
@@ -133,17 +153,18 @@ class Consumer:
             raise ValueError("the consumer is closed")
         with trio.move_on_after(timeout_s):
             while not self._fetched and self._failure is None:
+                # Taken before all else: what changes meanwhile is then not waited for.
+                changes = [self._changed] if self._member is None else [self._changed, self._member.changed]
                 await self._assign()
-                changed = self._changed
                 await self._send_fetches()
                 if not self._fetched and self._failure is None:
-                    await self._wait(changed)
+                    await self._wait(changes)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         return self._hand_out()
 
-    async def _wait(self, changed: trio.Event) -> None:
+    async def _wait(self, changes: Sequence[trio.Event]) -> None:
         """Wait for an answer, or until the group changes what belongs to whom."""
         async with trio.open_nursery() as nursery:
 
@@ -151,9 +172,8 @@ class Consumer:
                 await event.wait()
                 nursery.cancel_scope.cancel()
 
-            nursery.start_soon(until, changed)
-            if self._member is not None:
-                nursery.start_soon(until, self._member.changed)
+            for each in changes:
+                nursery.start_soon(until, each)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at an offset of a partition that the consumer has."""
@@ -176,9 +196,9 @@ class Consumer:
             self._log.offsets_sent(chosen)
         try:
             await self._commit(self._member, chosen)
-        except KafkaError as refusal:
+        except (KafkaError, NoAnswer) as failure:
             if self._log is not None:
-                self._log.offsets_failed(chosen, refusal.code.name)
+                self._log.offsets_failed(chosen, failure.code.name if isinstance(failure, KafkaError) else "no answer")
             raise
         if self._log is not None:
             self._log.offsets_committed(chosen)
@@ -197,12 +217,7 @@ class Consumer:
         ]
 
         async def attempt() -> bool | None:
-            request = OffsetCommitRequest(
-                group_id=member.group,
-                generation_id_or_member_epoch=member.epoch,
-                member_id=member.member_id,
-                topics=topics,
-            )
+            request = OffsetCommitRequest(group_id=member.group, topics=topics, **self.identity)
             response = await member.ask(request, at_most=COMMIT_AT_MOST)
             if response is None:
                 return None
@@ -223,9 +238,12 @@ class Consumer:
         """Leave the group; what is under way is dropped."""
         if not self._is_closed:
             self._is_closed = True
-            self.positions = {}
+            owned, self.positions = list(self.positions), {}
             if self._member is not None:
+                if self._log is not None and owned:
+                    self._log.disowned(owned, self._member.was_member_at)
                 await self._member.leave()
+            self._connections.close()
 
     # ------------------------------------------------------------------ which partitions
 
@@ -245,7 +263,7 @@ class Consumer:
         self._fetched = [each for each in self._fetched if each.place in target]
         if self._log is not None and given_up:
             self._log.disowned(given_up, self._member.was_member_at)
-        await self._member.own(target)
+        self._member.own(target)
         taken = [place for place in sorted(target) if place not in self.positions]
         if self._log is not None and taken:
             self._log.owned(taken, self._member.epoch)
@@ -278,16 +296,16 @@ class Consumer:
         leaders: dict[int, list[Place]] = {}
         for place in sorted(self.positions):
             if place not in self._under_way:
-                leader, _ = await self._admin.connections.leader(*place)
+                leader, _ = await self._connections.leader(*place)
                 leaders.setdefault(leader, []).append(place)
         for leader, places in leaders.items():
-            channel = await self._admin.connections.channel(leader)
+            channel = await self._connections.channel(leader)
             version = None
             if channel is not None:
-                version = await self._admin.connections.version_of(channel, FetchRequest, FETCH_AT_MOST)
+                version = await self._connections.version_of(channel, FetchRequest, FETCH_AT_MOST)
             if channel is None or version is None:
                 for place in places:
-                    self._admin.connections.forget_leader(*place)
+                    self._connections.forget_leader(*place)
                 self._changed_now()
             else:
                 self._send_fetch(channel, places, version)
@@ -300,7 +318,7 @@ class Consumer:
                 asked[place] = self.positions[place]
                 part = FetchPartition(
                     partition=place[1],
-                    current_leader_epoch=self._admin.connections.leaders.get(place, (0, -1))[1],
+                    current_leader_epoch=self._connections.leaders.get(place, (0, -1))[1],
                     fetch_offset=asked[place],
                     partition_max_bytes=PARTITION_BYTES_MAX,
                 )
@@ -321,7 +339,7 @@ class Consumer:
         self._under_way -= asked.keys()
         if response is None:
             for place in asked:
-                self._admin.connections.forget_leader(*place)
+                self._connections.forget_leader(*place)
         else:
             for topic in response.responses:
                 for part in topic.partitions:
@@ -332,7 +350,7 @@ class Consumer:
 
     def _take_part(self, place: Place, position: int, part: Any) -> None:
         if part.error_code in NOT_LEADER:
-            self._admin.connections.forget_leader(*place)
+            self._connections.forget_leader(*place)
         elif part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset != NONE:
             del self.positions[place]  # `_assign` begins anew
             self._is_assigned = False

@@ -4,7 +4,11 @@
 records of one partition are written in the order of the calls.
 
 With a transactional id all records belong to transactions: `begin`, `commit`, `abort`, or `async with producer.transaction()`.
-Requests are those of clients before KIP-890, which every broker understands.
+There are two ways to do so:
+
+1  as the first clients: AddPartitionsToTxn before a partition's first record, AddOffsetsToTxn before a group's offsets; a producer
+   keeps its epoch, so that a late EndTxn may end the next transaction
+2  since KIP-890: a Produce and a TxnOffsetCommit add what they concern by themselves, and each EndTxn gives the next epoch
 """
 
 import contextlib
@@ -16,7 +20,8 @@ import trio
 
 from ottla.server.testing.client.admin import Admin
 from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, NOT_WRITTEN_YET, NoAnswer, raise_for
-from ottla.server.testing.client.connections import TRANSACTION
+from ottla.server.testing.client.connections import GROUP, TRANSACTION
+from ottla.server.testing.client.consumer import Consumer
 from ottla.server.testing.history.observed import Observations, SendingLog
 from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -35,8 +40,11 @@ from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record
 
 UNKNOWN_OFFSET = -1
-PRODUCE_AT_MOST, INIT_AT_MOST, ADD_PARTITIONS_AT_MOST, ADD_OFFSETS_AT_MOST = 11, 4, 3, 3
-END_AT_MOST, COMMIT_AT_MOST = 3, 3
+INIT_AT_MOST, ADD_PARTITIONS_AT_MOST, ADD_OFFSETS_AT_MOST = 4, 3, 3
+PRODUCE_AT_MOST, END_AT_MOST, COMMIT_AT_MOST = {1: 11, 2: 12}, {1: 3, 2: 5}, {1: 3, 2: 5}
+"""Newest versions of requests by the way of transactions: later ones say that the client goes the second way."""
+
+TRANSACTION_FEATURE = "transaction.version"
 TIMEOUT_MS = 5_000
 DELIVERY_TIMEOUT_S = 120.0
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -56,7 +64,8 @@ class Outgoing(NamedTuple):
 class Producer:
     """Producer of one client.
 
-    `transactional_id`: None for no transactions. `idempotent`: each record is written once, though it is sent again. `acks`: -1 for
+    `transactional_id`: None for no transactions. `transaction_version`: 1, or 2 for transactions as since KIP-890; None for what the
+    cluster has finalized. `idempotent`: each record is written once, though it is sent again. `acks`: -1 for
     all in-sync replicas, 1 for the leader. A record that is not acknowledged in `delivery_timeout_s` raises NoAnswer: it may
     have been written. `history` takes down what is sent; None: nobody does.
     """
@@ -67,6 +76,7 @@ class Producer:
         name: str,
         *,
         transactional_id: str | None = None,
+        transaction_version: int | None = None,
         idempotent: bool = True,
         acks: int = ALL,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
@@ -81,11 +91,16 @@ class Producer:
             raise ValueError("a producer with a transactional id is idempotent")
         if idempotent and acks != ALL:
             raise ValueError("an idempotent producer has acks=-1: give idempotent=False, too")
+        if transaction_version not in (None, 1, 2):
+            raise ValueError(
+                f"transaction_version is 1 or 2, None for what the cluster has, not {transaction_version!r}"
+            )
         self.name = name
         self.transactional_id = transactional_id
         self.producer_id, self.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._admin = admin
         self._idempotent, self._acks = idempotent, acks
+        self._wanted_way, self._way = transaction_version, transaction_version or 1
         self._delivery_timeout_s, self._transaction_timeout_ms = delivery_timeout_s, transaction_timeout_ms
         self._sequences: dict[Place, int] = {}
         self._locks: dict[Place, trio.Lock] = {}
@@ -94,7 +109,7 @@ class Producer:
         self._next_partition = 0
         self._added: set[Place] | None = None  # to the transaction that is open
         self._has_offsets = False
-        self._is_in_doubt = False  # a record of the transaction may have been written or not
+        self._has_failed = False  # a record of the transaction was not acknowledged, and may have been written
         self._log = None if history is None else history.producer_began(name, idempotent=idempotent, acks=acks)
 
     # ------------------------------------------------------------------ records
@@ -126,26 +141,30 @@ class Producer:
             try:
                 return await self._write(place, records, sendings)
             except KafkaError as refusal:
-                self._refused(sendings, refusal)
+                self._failed(sendings, refusal.code.name)
                 raise
             except (NoAnswer, trio.Cancelled):
+                self._failed(sendings, "not acknowledged in time")
                 # A later batch under the next sequence number would be out of order, so another id has to come first.
-                self._give_up(sendings)
+                if self.transactional_id is None:
+                    self.producer_id = NO_PRODUCER_ID
                 raise
 
     async def _write(self, place: Place, records: Sequence[Outgoing], sendings: Sequence[SendingLog]) -> int:
         await self._have_id()
         if self._added is not None and place not in self._added:
-            await self._add_partition(place)
+            if self._way == 1:
+                await self._add_partition(place)
+            self._added.add(place)
         sequence = self._sequences.get(place, 0)
         request = self._request(place, records, sequence)
 
         async def attempt() -> Any:
-            response = await self._admin.ask_leader(*place, request, at_most=PRODUCE_AT_MOST)
+            response = await self._admin.ask_leader(*place, request, at_most=PRODUCE_AT_MOST[self._way])
             if response is None:
                 return None
             answer = response.responses[0].partition_responses[0]
-            if answer.error_code in NOT_WRITTEN_YET:
+            if answer.error_code in NOT_WRITTEN_YET | NOT_COORDINATOR:  # the leader asks the coordinator
                 if answer.error_code in NOT_LEADER:
                     self._admin.connections.forget_leader(*place)
                 return None
@@ -190,16 +209,10 @@ class Producer:
         self._next_partition += 1
         return partitions[self._next_partition % len(partitions)]
 
-    def _refused(self, sendings: Sequence[SendingLog], refusal: KafkaError) -> None:
+    def _failed(self, sendings: Sequence[SendingLog], words: str) -> None:
+        self._has_failed = self.transactional_id is not None
         for each in sendings:
-            each.failed(refusal.code.name, may_be_written=True)
-
-    def _give_up(self, sendings: Sequence[SendingLog]) -> None:
-        for each in sendings:
-            each.failed("not acknowledged in time", may_be_written=True)
-        if self.transactional_id is None:
-            self.producer_id = NO_PRODUCER_ID
-        self._is_in_doubt = self.transactional_id is not None
+            each.failed(words, may_be_written=True)
 
     # ------------------------------------------------------------------ ids
 
@@ -223,6 +236,12 @@ class Producer:
 
         response = await self._admin.insist("a producer id", attempt)
         raise_for(response.error_code)
+        if self._wanted_way is None and key is not None:
+            level = await self._admin.finalized_level(TRANSACTION_FEATURE)
+            self._way = 2 if level >= 2 else 1
+        self._take_id(response)
+
+    def _take_id(self, response: Any) -> None:
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self._sequences.clear()
 
@@ -259,22 +278,32 @@ class Producer:
             raise
         await self.commit()
 
-    async def send_offsets(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Commit a group's offsets with the open transaction."""
+    async def send_offsets(self, group: str | Consumer, offsets: Mapping[Place, int]) -> None:
+        """Commit a group's offsets with the open transaction.
+
+        `group`: its name, or a consumer of it: then they are refused (KafkaError) if it is no member any more.
+        """
         key = self.transactional_id
         if key is None or self._added is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "begin a transaction first")
+        name, member = (group, {}) if isinstance(group, str) else (group.group, group.identity)
+        if name is None:
+            raise ValueError("this consumer is in no group: give the name of one")
+        if not offsets:
+            return
         for place, offset in offsets.items():
             if self._log is not None:
-                self._log.offset_added(group, *place, offset)
+                self._log.offset_added(name, *place, offset)
         whose: dict[str, Any] = {
             "transactional_id": key,
             "producer_id": self.producer_id,
             "producer_epoch": self.producer_epoch,
-            "group_id": group,
+            "group_id": name,
         }
-        add = AddOffsetsToTxnRequest(**whose)
-        await self._insist_on(add, key, lambda response: [response.error_code], ADD_OFFSETS_AT_MOST)
+        if self._way == 1:
+            add = AddOffsetsToTxnRequest(**whose)
+            await self._insist_on(add, key, lambda response: [response.error_code], ADD_OFFSETS_AT_MOST)
+        self._has_offsets = True
         topics = [
             TxnOffsetCommitRequestTopic(
                 name=topic,
@@ -286,15 +315,14 @@ class Producer:
             )
             for (topic, partition), offset in offsets.items()
         ]
-        commit = TxnOffsetCommitRequest(topics=topics, **whose)
+        commit = TxnOffsetCommitRequest(topics=topics, **whose, **member)
         await self._insist_on(
             commit,
-            group,
+            name,
             lambda response: [each.error_code for topic in response.topics for each in topic.partitions],
-            COMMIT_AT_MOST,
-            kind=0,
+            COMMIT_AT_MOST[self._way],
+            kind=GROUP,
         )
-        self._has_offsets = True
 
     async def _add_partition(self, place: Place) -> None:
         assert self.transactional_id is not None and self._added is not None
@@ -315,13 +343,12 @@ class Producer:
             ],
             ADD_PARTITIONS_AT_MOST,
         )
-        self._added.add(place)
 
     async def _end(self, *, commit: bool) -> None:
         key = self.transactional_id
         if key is None or self._added is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
-        if commit and self._is_in_doubt:
+        if commit and self._has_failed:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a record of this transaction was not acknowledged: abort it")
         if self._log is not None:
             self._log.end_asked(commit)
@@ -332,24 +359,27 @@ class Producer:
                 producer_epoch=self.producer_epoch,
                 committed=commit,
             )
-            await self._insist_on(request, key, lambda response: [response.error_code], END_AT_MOST)
-        self._added = None
-        if self._is_in_doubt:
-            self._is_in_doubt = False
+            response = await self._insist_on(
+                request, key, lambda response: [response.error_code], END_AT_MOST[self._way]
+            )
+            if self._way == 2:
+                self._take_id(response)
+        if self._way == 1 and self._has_failed:
             self.producer_id = NO_PRODUCER_ID  # the next transaction has an epoch and sequences of its own
+        self._added, self._has_failed = None, False
         if self._log is not None:
             self._log.ended(commit)
 
-    async def _insist_on(self, request: Any, key: str, codes: Any, at_most: int, *, kind: int = TRANSACTION) -> None:
-        """Ask a coordinator until it has done it. Raises KafkaError with what it refuses."""
+    async def _insist_on(self, request: Any, key: str, codes: Any, at_most: int, *, kind: int = TRANSACTION) -> Any:
+        """Ask a coordinator until it has done it; return its response. Raises KafkaError with what it refuses."""
 
-        async def attempt() -> bool | None:
+        async def attempt() -> Any:
             response = await self._admin.ask_coordinator(key, request, kind=kind, at_most=at_most)
             found = None if response is None else codes(response)
             if found is None or any(each in NOT_COORDINATOR or each in NOT_LEADER for each in found):
                 return None
             for each in found:
                 raise_for(each)
-            return True
+            return response
 
-        await self._admin.insist(type(request).__name__, attempt)
+        return await self._admin.insist(type(request).__name__, attempt)

@@ -119,6 +119,31 @@ async def test_a_transaction_has_to_begin(kafka: Kafka) -> None:
             await client.producer(transactional_id="t").commit()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_transaction_with_a_record_that_was_refused_can_only_be_aborted(kafka: Kafka, version: int) -> None:
+    kafka.topic("orders", settings={"max.message.bytes": 200})
+    async with connect(kafka.bootstrap) as client:
+        producer = client.producer(transactional_id="t", transaction_version=version)
+        await producer.begin()
+        await producer.send("orders", b"never")
+        with pytest.raises(KafkaError) as refusal:
+            await producer.send("orders", bytes(1000))
+        assert refusal.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        with pytest.raises(KafkaError, match="was not acknowledged: abort it"):
+            await producer.commit()
+        await producer.abort()
+        epochs = []
+        for value in (b"one", b"two"):
+            async with producer.transaction():
+                await producer.send("orders", value)
+                epochs.append(producer.producer_epoch)
+        assert [each.value for each in await client.read_all("orders", committed_only=True)] == [b"one", b"two"]
+    # In the second way each end of a transaction has given another epoch.
+    assert (epochs[0] != epochs[1]) == (version == 2)
+    added = {"AddPartitionsToTxn": 3 if version == 1 else 0, "EndTxn": 3}
+    assert {api: len(kafka.wire.requests(api)) for api in added} == added
+
+
 async def test_what_is_no_broker_is_named(nursery: trio.Nursery) -> None:
     async def answer(stream: trio.SocketStream) -> None:
         await stream.receive_some(1)

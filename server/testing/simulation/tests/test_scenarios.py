@@ -1,6 +1,8 @@
 """Scenarios on virtual time: they repeat themselves, and a run that fails says how."""
 
+import contextlib
 import logging
+import math
 import os
 import random
 import secrets
@@ -16,7 +18,7 @@ import trio
 from ottla.server.testing.client.answers import NoAnswer
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.simulation.faults import FAULTS
-from ottla.server.testing.simulation.scenarios import Simulation, simulate
+from ottla.server.testing.simulation.scenarios import Scenario, Simulation, simulate
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.metadata import MetadataRequest
 
@@ -156,14 +158,14 @@ def test_an_isolated_leader_is_replaced_and_nothing_is_lost() -> None:
     simulate(_isolates, seeds=range(3)).check()
 
 
-async def _shares_work(sim: Simulation) -> None:
+async def _shares_work(sim: Simulation, group_protocol: str = "consumer") -> None:
     client = sim.client()
     await client.create_topic("orders", partitions=4)
     producer = client.producer()
     seen: list[bytes | None] = []
 
     async def consume(name: str) -> None:
-        async with sim.client(name).consumer("orders", group="billing") as consumer:
+        async with sim.client(name).consumer("orders", group="billing", group_protocol=group_protocol) as consumer:
             while len(seen) < 40:
                 seen.extend(each.value for each in await consumer.poll())
                 await consumer.commit()
@@ -180,14 +182,61 @@ async def _shares_work(sim: Simulation) -> None:
     await sim.check_promises()
 
 
-def test_members_of_a_group_share_the_partitions() -> None:
-    simulate(_shares_work, seeds=range(2), brokers=1).check()
+async def _shares_work_classically(sim: Simulation) -> None:
+    await _shares_work(sim, "classic")
 
 
-async def _transacts(sim: Simulation) -> None:
+@pytest.mark.parametrize("scenario", [_shares_work, _shares_work_classically])
+def test_members_of_a_group_share_the_partitions(scenario: Scenario) -> None:
+    simulate(scenario, seeds=range(2), brokers=1).check()
+
+
+@pytest.mark.parametrize("group_protocol", ["consumer", "classic"])
+def test_members_come_and_go_while_brokers_die(group_protocol: str) -> None:
+    async def come_and_go(sim: Simulation) -> None:
+        client = sim.client()
+        await client.create_topic("orders", partitions=4)
+        seen: set[bytes | None] = set()
+
+        async def consume(number: int, leaves: bool) -> None:
+            mine = sim.client(f"member {number}")
+            async with mine.consumer("orders", group="billing", group_protocol=group_protocol) as consumer:
+                end = sim.now() + sim.chance.uniform(5, 15) if leaves else math.inf
+                while len(seen) < 60 and sim.now() < end:
+                    seen.update(each.value for each in await consumer.poll())
+                    with contextlib.suppress(KafkaError):  # a member that was removed meanwhile: others read it again
+                        await consumer.commit()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(consume, number, number > 0)
+            producer = client.producer()
+            for number in range(60):
+                await producer.send("orders", b"%d" % number)
+                await sim.sleep(0.3)
+                if number % 20 == 10:
+                    coordinator = sim.broker(await client.coordinator("billing"))
+                    await coordinator.kill()
+                    nursery.start_soon(coordinator.start)
+        sim.check(seen == {b"%d" % number for number in range(60)}, f"seen: {len(seen)} of 60")
+        await sim.check_promises()
+
+    result = simulate(come_and_go, seeds=range(2), faults=["break_connections"], limit_s=300)
+    assert result.is_good, result
+
+
+async def _transacts_first_way(sim: Simulation) -> None:
+    await _transacts(sim, 1)
+
+
+async def _transacts_second_way(sim: Simulation) -> None:
+    await _transacts(sim, 2)
+
+
+async def _transacts(sim: Simulation, version: int | None = None) -> None:
     client = sim.client()
     await client.create_topic("orders", partitions=2)
-    producer = client.producer(transactional_id="teller")
+    producer = client.producer(transactional_id="teller", transaction_version=version)
     async with producer.transaction():
         await producer.send("orders", b"good", partition=0)
         await producer.send("orders", b"good", partition=1)
@@ -210,8 +259,9 @@ async def _transacts(sim: Simulation) -> None:
     await sim.check_promises()
 
 
-def test_transactions_are_committed_aborted_and_fenced() -> None:
-    simulate(_transacts, seeds=range(2), brokers=1).check()
+@pytest.mark.parametrize("scenario", [_transacts, _transacts_first_way, _transacts_second_way])
+def test_transactions_are_committed_aborted_and_fenced(scenario: Scenario) -> None:
+    simulate(scenario, seeds=range(2), brokers=1).check()
 
 
 def test_a_broken_promise_is_found() -> None:
