@@ -88,7 +88,7 @@ def _run_pytest(name: str, suite: dict[str, Any], folder: Path, scratch: Path, t
     command += [f"--timeout={TEST_LIMIT_S}", f"--junitxml={report}", *suite.get("options", ())]
     command += [*(f"--deselect={each}" for each in suite["left_out"]), *tests]
     printed = _run(suite, command, folder, [REPOSITORY / "src", SUITES / name, folder, folder / "plugins"])
-    assert report.exists(), printed[-6000:]
+    assert report.exists(), printed[max(printed.find("Fatal Python error"), 0) :][:6000]
     return _sorted_report(report, printed)
 
 
