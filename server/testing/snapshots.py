@@ -61,7 +61,9 @@ def _of_node(node: Node) -> NodeSnapshot:
 
 
 async def restore(world: World, snapshot: Snapshot, connections: str = "cut") -> None:
-    """Put a snapshot in place of what a world has; return when its brokers serve. Raises LabError, StartupError.
+    """Put a snapshot in place of what a world has; return when its brokers serve. Raises LabError.
+
+    If a broker cannot start, the others serve the snapshot all the same.
 
     `connections`: "cut", or "kept" for those whose clients wait for nothing but records (`kept_connections.py`).
     """
@@ -90,8 +92,14 @@ async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
     given_up: dict[int, list[GivenUp]] = {}
     if connections == "kept":
         given_up = {node_id: give_up(node.broker) for node_id, node in world.nodes.items() if node.broker is not None}
+    failure: Exception | None = None
     try:
-        await _put_back(world, replace(snapshot, nodes=nodes))
+        try:
+            await _put_back(world, replace(snapshot, nodes=nodes))
+        except Exception as problem:
+            if world not in world.loop.worlds:  # it was closed meanwhile
+                raise
+            failure = problem
         for node_id, known in living.items():
             if (broker := world.nodes[node_id].broker) is not None:
                 await skip_ids(broker, known)
@@ -103,6 +111,14 @@ async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
         for sockets in given_up.values():
             for one in sockets:
                 one.sock.close()
+    if failure is not None:
+        down = [id for id, node in world.nodes.items() if snapshot.nodes[id].is_running and not node.is_running]
+        if not down:
+            raise failure
+        raise LabError(
+            f"The snapshot is put back, but {_named(down)} could not start: {failure}; "
+            f"kafka.broker({down[0]}).start() tries again, kafka.reset() begins with nothing."
+        ) from failure
 
 
 async def fork(loop: LabLoop, snapshot: Snapshot) -> World:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -179,18 +178,24 @@ class World:
             self.loop.nursery.start_soon(self._keep_tree)
 
     async def start(self, nodes: Iterable[Node], *, reserved: bool = False) -> None:
-        """Start brokers; return when all of them serve clients. If one cannot, close this world and raise its error.
+        """Start brokers; return when all of them serve clients. If some cannot, raise an error of one; the others serve.
 
         `reserved`: whether they are reserved for this start.
         """
-        try:
-            with without_collections():
-                async with trio.open_nursery() as nursery:
-                    for node in nodes:
-                        nursery.start_soon(partial(node.start, reserved=reserved))
-        except* Exception as problems:  # noqa: BLE001 - raised again
-            await self.close()
-            raise problems.exceptions[0] from None
+        problems: list[Exception] = []
+
+        async def start(node: Node) -> None:
+            try:
+                await node.start(reserved=reserved)
+            except Exception as problem:  # noqa: BLE001 - raised when the others serve
+                problems.append(problem)
+
+        with without_collections():
+            async with trio.open_nursery() as nursery:
+                for node in nodes:
+                    nursery.start_soon(start, node)
+        if problems:
+            raise problems[0]
 
     async def close(self) -> None:
         """End all brokers at once, and advances of the clock under way; nothing of this world is left."""

@@ -568,3 +568,30 @@ def test_brokers_that_are_cut_off_or_down_are_back_after_a_restore(monkeypatch: 
         kafka.loop.call(kafka.world.until_shown, "orders")
         assert values(kafka) == [b"a"]
         assert all(broker.is_running for broker in kafka.brokers)
+
+
+def test_a_broker_that_cannot_start_in_a_restore_is_named_and_the_others_serve() -> None:
+    with Kafka(3) as kafka:
+        kafka.topic("orders")
+        kafka.produce("orders", "a")
+        snapshot = kafka.snapshot()
+        host, _, port = kafka.broker(2).address.partition(":")
+        kafka.broker(2).kill()
+        with socket.create_server((host, int(port))):
+            with pytest.raises(
+                LabError, match=r"put back, but broker 2 could not start: .*kafka\.broker\(2\)\.start\(\)"
+            ):
+                kafka.restore(snapshot)
+            assert [each.is_running for each in kafka.brokers] == [True, False, True]
+        kafka.broker(2).start()
+        while kafka.partition("orders").isr != [1, 2, 3]:
+            kafka.clock.advance(seconds=1)
+        assert values(kafka) == [b"a"]
+    with Kafka() as kafka:
+        snapshot = kafka.snapshot()
+        host, _, port = kafka.bootstrap.partition(":")
+        kafka.broker(0).kill()
+        with socket.create_server((host, int(port))), pytest.raises(LabError, match="broker 0 could not start"):
+            kafka.restore(snapshot)
+        kafka.broker(0).start()
+        kafka.topic("orders")
