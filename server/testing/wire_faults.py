@@ -41,7 +41,7 @@ _OF_COORDINATOR = _answers("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "C
 _OF_TRANSACTION = _answers("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS")
 
 # Nothing for Metadata: Kafka answers it with errors of single topics, beside the brokers that a client needs.
-# Heartbeat: Kafka tells no error while a coordinator loads.
+# Heartbeat: Kafka tells no error while a coordinator loads. OffsetFetch: librdkafka 2.16 asks no more after NOT_COORDINATOR.
 ERRORS: Final[dict[str, tuple[_Answer, ...]]] = {
     "Produce": (
         _Answer("NOT_LEADER_OR_FOLLOWER"),
@@ -58,7 +58,7 @@ ERRORS: Final[dict[str, tuple[_Answer, ...]]] = {
     "Heartbeat": _answers("REBALANCE_IN_PROGRESS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"),
     "ConsumerGroupHeartbeat": _OF_COORDINATOR,
     "OffsetCommit": _OF_COORDINATOR,
-    "OffsetFetch": _answers("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
+    "OffsetFetch": _answers("COORDINATOR_LOAD_IN_PROGRESS"),
     "InitProducerId": _answers("COORDINATOR_LOAD_IN_PROGRESS"),
     "AddPartitionsToTxn": _OF_TRANSACTION,
     "AddOffsetsToTxn": _OF_TRANSACTION,
