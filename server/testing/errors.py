@@ -1,10 +1,20 @@
 """Errors of the lab: wrong use, and what brokers refuse."""
 
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.happenings import cut
+
+WORD_LENGTH_MAX = 500
 
 
 class LabError(Exception):
-    """Error of a call to `ottla.testing` that cannot be carried out. Its text says what to do instead."""
+    """Error of a call to `ottla.testing` that cannot be carried out. Its text says what to do instead.
+
+    Names in the text may come from anybody: control characters become escapes, and longer words than WORD_LENGTH_MAX are cut.
+    """
+
+    def __init__(self, text: str) -> None:
+        shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        super().__init__(" ".join(cut(word, WORD_LENGTH_MAX) for word in shown.split(" ")))
 
 
 def check(code: int, message: str | None = None) -> None:

@@ -244,3 +244,11 @@ def test_a_forked_child_cannot_use_its_parents_brokers_and_makes_its_own(kafka: 
     os.close(writer)
     assert told == "This Kafka belongs to the process that was forked; make a new Kafka() in the child."
     assert kafka.topics() == {}
+
+
+def test_names_in_a_sentence_are_short_and_no_control_characters(kafka: Kafka) -> None:
+    for name in ("\x1b[31m\n", "x" * 32_000, "\ud800"):
+        with pytest.raises(LabError) as raised:
+            kafka.records(name)
+        text = str(raised.value)
+        assert text.isprintable() and len(text) < 2_000 and text.startswith("There is no topic ")
