@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError, check
-from ottla.server.testing.world import PAUSE_S
+from ottla.server.testing.world import PAUSE_S, SHOWN_LOOKS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (
@@ -62,8 +62,8 @@ async def elect(world: World, topic: str, partition: int, leader: int) -> None:
     check(answer.error_code)
     if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
         check(result.error_code, result.error_message)
-    while (await _leader_of(world, topic, partition)) != leader:
-        await pause(PAUSE_S)
+    problem = f"Broker {leader} does not lead {topic}-{partition}"
+    await _until(lambda: _leader_of(world, topic, partition) == leader, problem)
 
 
 async def move(world: World, topic: str, partition: int, replicas: Sequence[int]) -> None:
@@ -79,11 +79,20 @@ async def move(world: World, topic: str, partition: int, replicas: Sequence[int]
     check(answer.error_code, answer.error_message)
     result = answer.responses[0].partitions[0]
     check(result.error_code, result.error_message)
-    while list(_known(world, topic, partition)) != list(replicas):
+    problem = f"Partition {topic}-{partition} has not moved to {list(replicas)}"
+    await _until(lambda: list(_known(world, topic, partition)) == list(replicas), problem)
+
+
+async def _until(holds: Callable[[], bool], problem: str) -> None:
+    """Wait until something holds. Raises LabError, with the problem, after 30 s."""
+    for _ in range(SHOWN_LOOKS):
+        if holds():
+            return
         await pause(PAUSE_S)
+    raise LabError(f"{problem} after {SHOWN_LOOKS * PAUSE_S:.0f} s; do its brokers run, and reach each other?")
 
 
-async def _leader_of(world: World, topic: str, partition: int) -> int | None:
+def _leader_of(world: World, topic: str, partition: int) -> int | None:
     try:
         return world.leader(topic, partition).node_id
     except LabError:  # between two leaders

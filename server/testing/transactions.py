@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError, check
-from ottla.server.testing.world import PAUSE_S, TRANSACTION
+from ottla.server.testing.world import PAUSE_S, SHOWN_LOOKS, TRANSACTION
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
@@ -50,7 +50,7 @@ async def fence(world: World, transactional_id: str) -> None:
         raise LabError(f"No producer has used the transactional id {transactional_id}; those known are: {ids}.")
     node = await world.coordinator(transactional_id, TRANSACTION)
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS)
-    while True:
+    for _ in range(SHOWN_LOOKS):
         answer = await world.ask(request, node)
         # The transaction before is still being aborted; a client tries again, too.
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:

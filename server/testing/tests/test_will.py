@@ -9,6 +9,7 @@ import pytest
 import trio
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from ottla.server.testing import partitions
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -335,6 +336,17 @@ def test_leaders_are_elected_and_partitions_moved(cluster: Kafka):
     assert cluster.records("small") == made
     with pytest.raises(LabError, match="no broker 9"):
         cluster.move("small", 0, [9])
+
+
+def test_a_move_to_a_broker_out_of_reach_is_given_up(cluster: Kafka, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(partitions, "SHOWN_LOOKS", 20)
+    cluster.topic("small", replication_factor=1)
+    away = min({1, 2, 3} - {cluster.partition("small").leader, cluster.controller})
+    cluster.broker(away).isolate()
+    with pytest.raises(
+        LabError, match="small-0 has not moved to .* after 0 s; do its brokers run, and reach each other"
+    ):
+        cluster.move("small", 0, [away])
 
 
 def test_a_full_disk_refuses_records_and_takes_them_again(kafka: Kafka):
