@@ -9,7 +9,7 @@ WORD_LENGTH_MAX = 500
 class LabError(Exception):
     """Error of a call to `ottla.testing` that cannot be carried out. Its text says what to do instead.
 
-    Names in the text may come from anybody: control characters become escapes, and longer words than WORD_LENGTH_MAX are cut.
+    Control characters of names become escapes, and very long words are cut.
     """
 
     def __init__(self, text: str) -> None:
