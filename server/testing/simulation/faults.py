@@ -115,8 +115,7 @@ class Faults:
         self._pausing: trio.CancelScope | None = None
 
     async def run(self, seconds: float, only_fault: str = "") -> None:
-        """Cause faults for some seconds, or only one, the method of this name, and nothing after it."""
-        """Do harm for so long, and leave everything mended."""
+        """Cause faults for some seconds, or only one, the method of this name; return when all of them are over."""
         end = trio.current_time() + seconds
         if only_fault:
             await trio.sleep(BETWEEN_S)

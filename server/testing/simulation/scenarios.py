@@ -24,6 +24,7 @@ import math
 import os
 import random
 import traceback
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -129,7 +130,7 @@ class SimulatedBroker:
         self.node_id = broker.node_id
         self._simulation = simulation
         self._broker = broker
-        self._paused = 0
+        self._paused: list[list[int]] = []  # hosts that each pause cuts off
         self._cut_from: list[int] = []
 
     def __repr__(self) -> str:
@@ -177,8 +178,8 @@ class SimulatedBroker:
     def pause(self) -> None:
         """Let nothing through that the broker says or hears, as SIGSTOP does for others."""
         self._simulation.tell(f"{self} paused")
-        self._paused += 1
-        self._simulation._block(self.node_id, self._simulation._all_hosts())
+        self._paused.append(self._simulation._all_hosts())
+        self._simulation._block(self.node_id, self._paused[-1])
         self._broker.cut_from_zookeeper()
 
     def resume(self) -> None:
@@ -186,8 +187,7 @@ class SimulatedBroker:
         if not self._paused:
             raise LabError(f"{self} is not paused: call pause() first")
         self._simulation.tell(f"{self} resumed")
-        self._paused -= 1
-        self._simulation._unblock(self.node_id, self._simulation._all_hosts())
+        self._simulation._unblock(self.node_id, self._paused.pop())
         self._broker.heal_way_to_zookeeper()
 
     def isolate(self, from_: int | Iterable[int] | None = None, *, from_zookeeper: bool | None = None) -> None:
@@ -240,7 +240,7 @@ class Simulation(SimCluster):
         tell: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(seed, tell, node_ids=node_ids)
-        self.happened: list[Happened] = []
+        self.happened: deque[Happened] = deque(maxlen=EVENTS_MAX)  # the last ones, as a report shows these
         self.history = History(trio.current_time)
         self.chance = random.Random(f"scenario {seed}")
         self._given = dict(settings)
@@ -297,8 +297,7 @@ class Simulation(SimCluster):
 
     def tell(self, text: str) -> None:
         """Add an event to what is shown of a run that fails."""
-        if len(self.happened) < EVENTS_MAX:
-            self.happened.append(Happened(trio.current_time(), text))
+        self.happened.append(Happened(trio.current_time(), text))
         self.trace.note(text)
 
     async def settle(self) -> None:
@@ -445,7 +444,7 @@ def simulate(
         error = _run(simulation, scenario, limit_s)
         traces[seed] = str(simulation.trace)
         if error:
-            failures.append(Failure(seed, error, simulation.happened, traces[seed]))
+            failures.append(Failure(seed, error, list(simulation.happened), traces[seed]))
             if stop_after is not None and len(failures) >= stop_after:
                 break
     name = getattr(scenario, "__name__", "scenario")

@@ -31,6 +31,7 @@ from trio.testing import MockClock
 
 from ottla.replication import random_ids
 from ottla.replication.random_ids import UuidSupply
+from ottla.server.dispatch.dispatch import Route
 from ottla.server.testing.memory_coordination import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
@@ -150,6 +151,7 @@ def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
             (time, "perf_counter_ns", lambda: int(now() * 1e9)),
             (os, "urandom", bytes_of),
             (random, "_urandom", bytes_of),  # of `secrets`
+            (Route, "is_loaded", lambda route, version: True),  # or the first run of a process would load in threads
             (uuid, "uuid4", lambda: uuid.UUID(bytes=bytes_of(16), version=4)),
         ):
             replaced.enter_context(mock.patch.object(owner, name, only_here(value, getattr(owner, name))))

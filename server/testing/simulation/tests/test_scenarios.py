@@ -18,7 +18,7 @@ import trio
 from ottla.server.testing.client.answers import NoAnswer
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.simulation.faults import FAULTS
-from ottla.server.testing.simulation.scenarios import Scenario, Simulation, simulate
+from ottla.server.testing.simulation.scenarios import EVENTS_MAX, Scenario, Simulation, simulate
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.metadata import MetadataRequest
 
@@ -292,6 +292,26 @@ def test_who_asks_a_dead_broker_gets_no_answer() -> None:
             await sim.client(timeout_s=5).ask(MetadataRequest(topics=None), broker=2)
 
     simulate(asks, seeds=[1], brokers=2).check()
+
+
+def test_the_last_events_are_told() -> None:
+    async def tells(sim: Simulation) -> None:
+        for number in range(EVENTS_MAX + 5):
+            sim.tell(f"event {number}")
+        sim.check(False)
+
+    (failure,) = simulate(tells, seeds=[1], brokers=1).failures
+    assert len(failure.events) == EVENTS_MAX and failure.events[-1].text == f"event {EVENTS_MAX + 4}"
+
+
+def test_clients_may_come_during_a_pause() -> None:
+    async def pauses(sim: Simulation) -> None:
+        sim.broker(1).pause()
+        clients = [sim.client() for _ in range(3)]
+        sim.broker(1).resume()
+        await clients[-1].ask(MetadataRequest(topics=None), broker=1)
+
+    simulate(pauses, seeds=[1], brokers=1).check()
 
 
 def test_an_endless_scenario_ends() -> None:
