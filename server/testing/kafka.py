@@ -36,7 +36,7 @@ from ottla.server.testing.records import (
 )
 from ottla.server.testing.snapshot_files import Snapshot
 from ottla.server.testing.snapshots import fork, restore, take
-from ottla.server.testing.tls import authority_in, tls_settings
+from ottla.server.testing.tls import authority_in, security_in, tls_settings
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
 from ottla.server.testing.world import World
 
@@ -343,7 +343,7 @@ class Kafka(Lab):
         from ottla.server.testing.registry import Registry  # here, because few tests use schemas
 
         self.world.any_node()  # or the registry would wait half a minute for a broker
-        self._registry = made = Registry(self.bootstrap, port)
+        self._registry = made = Registry(self.bootstrap, security_in(self.world.settings), port)
         return made
 
     def chaos(self, seed: int | None = None, faults: Sequence[str] | None = None) -> Chaos:

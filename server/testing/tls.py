@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ottla.server.cli.client.security import Security
 from ottla.server.testing.errors import LabError
 
 if TYPE_CHECKING:
@@ -43,3 +45,10 @@ def authority_in(settings: Mapping[str, str]) -> str:
     if AUTHORITY not in settings:
         raise LabError("These brokers have no TLS; use Kafka(tls=True).")
     return settings[AUTHORITY]
+
+
+def security_in(settings: Mapping[str, str]) -> Security:
+    """Return the security with which a client of brokers with these settings connects, as far as the lab made it."""
+    if AUTHORITY not in settings:
+        return Security()
+    return Security("SSL", ssl.create_default_context(cadata=settings[AUTHORITY]))

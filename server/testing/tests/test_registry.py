@@ -29,6 +29,11 @@ def test_schemas_are_registered_and_a_fresh_world_has_none(brokers: int):
     assert not [each for each in threading.enumerate() if each.name == "ottla-registry"]
 
 
+def test_a_registry_reaches_brokers_with_tls():
+    with Kafka(tls=True) as kafka:
+        assert asked(f"{kafka.registry.url}/subjects/orders-value/versions", {"schema": '"string"'}) == {"id": 1}
+
+
 def test_a_restored_snapshot_has_the_schemas_of_then_at_the_same_address():
     with Kafka() as kafka:
         url = kafka.registry.url
