@@ -31,6 +31,7 @@ from trio.testing import MockClock
 
 from ottla.replication import random_ids
 from ottla.replication.random_ids import UuidSupply
+from ottla.server.coordinators import coordinator_log
 from ottla.server.dispatch.dispatch import Route
 from ottla.server.testing.memory_coordination import Agenda, Call
 
@@ -141,6 +142,8 @@ def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
         replaced.enter_context(mock.patch.object(trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
         replaced.enter_context(mock.patch.object(trio_run, "_r", _Order(random.Random(seed), trio_run._r)))
         replaced.enter_context(mock.patch.object(random_ids, "_topic_ids", UuidSupply()))
+        # Loaded in threads once in a process: here in each run, or the first one would take other time than the next.
+        replaced.enter_context(mock.patch.object(coordinator_log, "_topics_with_codecs", set()))
         for owner, name, value in (
             (trio.to_thread, "run_sync", thread_runner(chance)),
             (time, "time", lambda: EPOCH_S + now()),
