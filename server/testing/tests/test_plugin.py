@@ -142,7 +142,7 @@ def test_wrong_settings_fail_the_test_with_a_sentence(pytester: pytest.Pytester,
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([told])
     result.stdout.no_fnmatch_line("*Traceback*")
-    result.stdout.no_fnmatch_line("*.py:[0-9]*: *")
+    result.stdout.no_re_match_line(r".*\.py:\d+: \w*(Error|Exception|Failed)\b")
 
 
 def test_the_report_of_a_repeated_test_is_that_of_its_last_run_and_setup_has_one(pytester: pytest.Pytester):
