@@ -143,7 +143,7 @@ def kafka_python(kafka: Kafka, send_and_poll: Callable[..., None]) -> None:
     library = pytest.importorskip("kafka")
     servers = {"bootstrap_servers": kafka.bootstrap, **QUICKLY}
     producer = kafka.history.producer(library.KafkaProducer(**servers))
-    # Without a group: in one its consumer now and then asks for nothing any more, with faults and without.
+    # Without a group: a short poll that ends while it joins again for its own sake forgets the join, with any broker.
     consumer = kafka.history.consumer(library.KafkaConsumer(**servers, auto_offset_reset="earliest"))
     consumer.assign([library.TopicPartition("orders", each) for each in range(2)])
     sent = []
