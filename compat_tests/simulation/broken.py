@@ -291,13 +291,24 @@ RULES_OF_GROUPS = {
 """The rule that each of these breaks, without any fault."""
 
 
-def hunt(flaw: Flaw, seeds_max: int = SEEDS_MAX, *, seconds: float = SECONDS, only_fault: str = "") -> Outcome | None:
-    """The outcome of the first seed that finds the flaw, among all faults or with only one of them."""
+def hunt(
+    flaw: Flaw,
+    seeds_max: int = SEEDS_MAX,
+    *,
+    seconds: float = SECONDS,
+    only_fault: str = "",
+    rule: Rule | None = None,
+) -> Outcome | None:
+    """The outcome of the first seed that finds the flaw, among all faults or with only one of them.
+
+    `rule`: one that has to be broken; None: any.
+    """
     with flaw.built_in():
         for seed in range(1, seeds_max + 1):
             load = {"processors": flaw.processors, "members": flaw.members, "has_faults": flaw not in RULES_OF_GROUPS}
             outcome = Simulation(Plan(seed, seconds, **load, only_fault=only_fault)).run()
-            if not outcome.is_good:
+            broken = {proof.violation.rule for proof in outcome.proofs}
+            if not outcome.is_good and (rule is None or rule in broken):
                 return outcome
     return None
 
