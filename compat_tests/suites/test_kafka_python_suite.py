@@ -40,15 +40,18 @@ def run_pytest(suite: Path, bootstrap: str, *arguments: str) -> str:
         "KAFKA_ROOT": str(suite),  # only has to be a folder
         "PYTHONPATH": str(suite / "plugins"),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "log_level=INFO"]
-    done = subprocess.run(
-        [*command, *arguments], cwd=suite, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "log_level=INFO"]
+    try:
+        done = subprocess.run(
+            [*command, *arguments], cwd=suite, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"the suite did not end:\n{(error.stdout or b'').decode()[-6000:]}")
     return done.stdout + done.stderr
 
 
 def test_every_test_of_the_suite_is_on_the_list(suite: Path) -> None:
-    listing = run_pytest(suite, "127.0.0.1:9", "--collect-only", "test/integration")
+    listing = run_pytest(suite, "127.0.0.1:9", "--collect-only", "-qq", "test/integration")
     collected = {line for line in listing.splitlines() if line.startswith("test/integration/") and "::" in line}
     assert collected == set(expected())
 
