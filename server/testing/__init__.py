@@ -26,7 +26,6 @@
     living_producers.py     producers that outlive a restore
     loop.py                 the thread in which all brokers of the process live
     clock.py                its clock
-    garbage.py              the garbage collector while brokers start
     memory_storage.py       a file system in memory, with faults on request, and its snapshots
     memory_contents.py      contents of its files, which snapshots share
     memory_chunks.py        memory of long files, used again by later ones

@@ -25,7 +25,6 @@ from ottla.replication.log.names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOIN
 from ottla.replication.replica_manager.directories import CHECKPOINTS
 from ottla.replication.replica_manager.flushing import offset_to_note
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.garbage import without_collections
 from ottla.server.testing.in_sync import let_catch_up
 from ottla.server.testing.kept_connections import GivenUp, give_up, take_up
 from ottla.server.testing.living_producers import living_producers, skip_ids, without_those
@@ -76,7 +75,7 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
         )
     async with world.restoring:  # two at a time would start the same brokers
         # Half a restore would be no world that ever was.
-        with without_collections(), trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True):
             await _restore(world, snapshot, connections)
 
 

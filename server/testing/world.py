@@ -18,7 +18,6 @@ from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.testing.clock import pause
 from ottla.server.testing.cuts import Cuts
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.garbage import without_collections
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.server.testing.node import HOST, Node
 from ottla.server.testing.profiles import PROFILE, default_settings
@@ -190,10 +189,9 @@ class World:
             except Exception as problem:  # noqa: BLE001 - raised when the others serve
                 problems.append(problem)
 
-        with without_collections():
-            async with trio.open_nursery() as nursery:
-                for node in nodes:
-                    nursery.start_soon(start, node)
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(start, node)
         if problems:
             raise problems[0]
 
