@@ -81,13 +81,13 @@ CLIENTS = (
     Client(
         "kafka-python", "Python", python_package("kafka-python"),
         (
-            "clients/test_kafka_python.py", "clients/test_profiles.py", "clients/test_transactions.py", "clients/test_gssapi.py",
+            "clients/test_kafka_python.py", "clients/test_profiles.py", "clients/test_transactions.py", "clients/test_gssapi.py", "clients/test_traps.py",
             "suites/test_kafka_python_suite.py",
         ),
         "as its users write it, Kerberos included, and its own suite of integration tests",
     ),
     Client(
-        "aiokafka", "Python", python_package("aiokafka"), ("clients/test_aiokafka.py", "clients/test_transactions.py"),
+        "aiokafka", "Python", python_package("aiokafka"), ("clients/test_aiokafka.py", "clients/test_transactions.py", "clients/test_traps.py"),
         "producer, consumer, groups, administration, transactions",
     ),
     Client(
