@@ -4,11 +4,12 @@ Before a member joins again, it gives up all that it has, as Java's eager client
 heartbeats go on until then.
 """
 
-from collections.abc import Collection, Mapping
 from typing import Any
 
 import trio
 
+from ottla.server.cli.client.assignment import PROTOCOL_TYPE, RANGE, range_assignment
+from ottla.server.cli.client.cluster import by_topic
 from ottla.server.testing.client.admin import Admin
 from ottla.server.testing.client.answers import NOT_COORDINATOR
 from ottla.server.testing.client.connections import BACKOFF_S, REQUEST_TIMEOUT_S
@@ -35,31 +36,12 @@ from ottla.wire.schema import Message
 NO_GENERATION = -1
 SESSION_TIMEOUT_MS = 10_000
 HEARTBEAT_S = 1.0
-PROTOCOL_TYPE, RANGE = "consumer", "range"
 VERSION = bytes(2)
 """Version of subscriptions and assignments that are sent, which stands before them."""
 
 LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 Assignment = dict[str, list[int]]
 """Partitions by topic."""
-
-
-def assign_range(subscriptions: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> dict[str, Assignment]:
-    """Give each member a range of each topic's partitions, as Kafka's RangeAssignor does.
-
-    `subscriptions`: topics by member id. `counts`: numbers of partitions by topic; topics without one do not exist.
-    """
-    assigned: dict[str, Assignment] = {member: {} for member in subscriptions}
-    for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
-        readers = sorted(member for member, topics in subscriptions.items() if topic in topics)
-        share, extra = divmod(counts.get(topic, 0), len(readers))
-        start = 0
-        for number, member in enumerate(readers):
-            end = start + share + (number < extra)
-            if end > start:
-                assigned[member][topic] = list(range(start, end))
-            start = end
-    return assigned
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
@@ -139,8 +121,8 @@ class ClassicMembership(Membership):
             metadata = await self._admin.metadata(*{topic: None for each in subscriptions.values() for topic in each})
             counts = {str(each.name): len(each.partitions) for each in metadata.topics if not each.error_code}
             assignments = [
-                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(each))
-                for member, each in assign_range(subscriptions, counts).items()
+                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(by_topic(each)))
+                for member, each in range_assignment(subscriptions, counts).items()
             ]
         request = SyncGroupRequest(
             group_id=self.group,

@@ -8,7 +8,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.testing.client.classic_membership import assign_range, decode_assignment, encode_assignment
+from ottla.server.cli.client.assignment import range_assignment
+from ottla.server.cli.client.cluster import by_topic
+from ottla.server.testing.client.classic_membership import decode_assignment, encode_assignment
 from ottla.server.testing.client.client import Client, connect
 from ottla.server.testing.kafka import Kafka
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -17,15 +19,19 @@ from ottla.wire.messages.classic_group import JoinGroupRequest, JoinGroupRequest
 topics = st.text(st.characters(codec="utf-8"), max_size=5)
 
 
+def shared_out(subscriptions: dict[str, list[str]], counts: dict[str, int]) -> dict[str, dict[str, list[int]]]:
+    return {member: by_topic(each) for member, each in range_assignment(subscriptions, counts).items()}
+
+
 def test_ranges_are_those_of_kafka() -> None:
     subscriptions = {"b": ["orders", "clicks"], "a": ["orders"], "c": ["orders", "gone"]}
-    assert assign_range(subscriptions, {"orders": 7, "clicks": 2}) == {
+    assert shared_out(subscriptions, {"orders": 7, "clicks": 2}) == {
         "a": {"orders": [0, 1, 2]},
         "b": {"orders": [3, 4], "clicks": [0, 1]},
         "c": {"orders": [5, 6]},
     }
-    assert assign_range({"a": ["orders"], "b": ["orders"]}, {"orders": 1}) == {"a": {"orders": [0]}, "b": {}}
-    assert assign_range({}, {}) == {}
+    assert shared_out({"a": ["orders"], "b": ["orders"]}, {"orders": 1}) == {"a": {"orders": [0]}, "b": {}}
+    assert shared_out({}, {}) == {}
 
 
 @given(st.dictionaries(topics, st.lists(st.integers(0, 1 << 30), unique=True, min_size=1, max_size=5), max_size=5))
