@@ -101,7 +101,7 @@ class _Layout(NamedTuple):
     start: int
     """Number of the bytes before the tail."""
     tail: bytearray | Chunk
-    """What follows the pieces, and grows."""
+    """Bytes behind the pieces, to which files append."""
 
     @classmethod
     def of(cls, pieces: tuple[_Piece, ...]) -> _Layout:

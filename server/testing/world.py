@@ -438,7 +438,7 @@ class World:
     async def ask_coordinators(self, topic: str, request: Message) -> list[tuple[Node, Any]]:
         """Ask all brokers that run for what they coordinate, once they have loaded it; return their answers.
 
-        `topic`: the internal topic whose partitions say which broker coordinates what. Raises KafkaError.
+        `topic`: internal topic; the leader of a partition coordinates what the partition holds. Raises KafkaError.
         """
         await self.until_led([topic])
         answers = []

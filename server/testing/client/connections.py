@@ -172,7 +172,7 @@ class Connections:
     def beside(self) -> "Connections":
         """Make other connections of the same client, which know the same leaders.
 
-        What is asked on them does not wait for what is asked on these.
+        A request on one of them does not wait for an answer on one of these.
         """
         made = Connections(self.network, self.nursery, self.host, self.name, self.brokers)
         made.refresh_pause_s, made.locate = self.refresh_pause_s, self.locate

@@ -76,7 +76,7 @@ class Membership(ABC):
             self._due.set()
 
     async def leave(self) -> None:
-        """Leave the group, so that nobody has to wait for the end of the session; give up after some seconds."""
+        """Leave the group, or give up after some seconds. Other members then need not wait until the session ends."""
         if self._scope is None:
             return
         self._scope.cancel()
@@ -142,10 +142,10 @@ class ConsumerMembership(Membership):
     def __init__(self, admin: Admin, group: str, topics: tuple[str, ...]) -> None:
         super().__init__(admin, group, topics)
         self.member_id = base64.urlsafe_b64encode(admin.connections.network.chance.randbytes(16)).decode().rstrip("=")
-        self._told: set[Place] | None = (
-            None  # what the coordinator knows to be owned; None: it has to be told everything
-        )
-        self._unknown = set(topics)  # whose ids are to be asked for
+        # Partitions that the coordinator knows this member to own; None: the next heartbeat names all.
+        self._told: set[Place] | None = None
+        self._unknown = set(topics)
+        """Topics whose ids a Metadata request has to find."""
 
     async def _step(self) -> None:
         for topic in self._topics:

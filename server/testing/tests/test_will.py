@@ -50,9 +50,9 @@ def ask(kafka: Kafka, request: Any, group: str = "g") -> Any:
     return kafka.call(asked)
 
 
-def join_classic(kafka: Kafka) -> str:
-    """Join the group "g" by the classic protocol; return the member id."""
-    joining = JoinGroupRequest(
+def join_request() -> JoinGroupRequest:
+    """Return the first request of a new member of the classic group "g"."""
+    return JoinGroupRequest(
         group_id="g",
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
@@ -60,6 +60,11 @@ def join_classic(kafka: Kafka) -> str:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
+
+
+def join_classic(kafka: Kafka) -> str:
+    """Join the group "g" by the classic protocol; return the member id."""
+    joining = join_request()
     joining.member_id = ask(kafka, joining).member_id
     assert ask(kafka, joining).error_code == 0
     return joining.member_id
@@ -375,17 +380,8 @@ def test_the_lab_is_used_from_a_trio_program(kafka: Kafka):
 
 
 def test_who_has_found_the_coordinator_of_a_fresh_world_may_join_at_once(kafka: Kafka):
-    joining = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=SESSION_MS,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-
     async def find_and_join() -> ErrorCode:
         await kafka.world.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
-        return ErrorCode.of((await kafka.world.ask(joining)).error_code)
+        return ErrorCode.of((await kafka.world.ask(join_request())).error_code)
 
     assert kafka.call(find_and_join) is ErrorCode.MEMBER_ID_REQUIRED
