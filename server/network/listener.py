@@ -252,19 +252,27 @@ class Listener:
                     self._delayed -= 1
 
     async def _serve_encrypted(self, encryption: Encryption, sock: socket.socket, host: str) -> None:
-        welcomed = None
+        welcomed = transport = None
         try:
             welcomed = await encryption.handshakes.welcome(sock, host, encryption.listener)
+            if welcomed is not None:
+                transport = self._transport_of(welcomed.transport)
         except Exception as error:  # noqa: BLE001 - it would end all listeners, and with them the broker
             await self.complaints.report_bug(error, host, "")
         finally:
-            if welcomed is None:
+            if transport is None:
                 self.limits.release(host, self.name)
-        if welcomed is not None:
-            transport: Transport = welcomed.transport
-            if self._accept_encrypted is not None:
-                transport = self._accept_encrypted(transport)
+        if welcomed is not None and transport is not None:
             await self._serve(self.connection_of(transport, host, welcomed.principal), host)
+
+    def _transport_of(self, encrypted: Transport) -> Transport:
+        if self._accept_encrypted is None:
+            return encrypted
+        try:
+            return self._accept_encrypted(encrypted)
+        except BaseException:  # as without a free descriptor
+            encrypted.close()
+            raise
 
     async def _keep_house(self) -> None:
         while True:

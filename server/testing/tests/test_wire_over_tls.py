@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections.abc import Iterator
@@ -44,6 +45,22 @@ def client(kafka: Kafka) -> Iterator[TlsClient]:
     made = TlsClient(kafka)
     with made.socket:
         yield made
+
+
+def test_a_connection_without_a_free_descriptor_ends_and_the_broker_serves_others(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ottla.server.testing.wire_tap.decrypted.socket.socketpair", refuse)
+        with TlsClient(kafka).socket as refused:
+            assert refused.recv(1) == b""
+    client = TlsClient(kafka)
+    with client.socket:
+        client.send(produce(ORDERS, records=LARGE), 9)
+        assert error_of(client) == 0
 
 
 def error_of(client: TlsClient) -> int:
