@@ -2,7 +2,8 @@
 
 A replica that is held fetches nothing of its partition, from whichever leader and also after a restart, because a rule of the wire tap
 refuses its fetches. The leader then proposes to the controller an ISR without it, as after replica.lag.time.max.ms; no time
-passes meanwhile. What the replica holds ends where it was, so that an unclean election of it loses records, as in Kafka.
+passes meanwhile. A fetch that had passed the rule before says that the replica holds everything; the leader does not let it join for
+that. What the replica holds ends where it was, so that an unclean election of it loses records, as in Kafka.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LEADER_LOOKS = 1_000
 LOOKS_PER_FETCH = 10
 REFUSAL = "NOT_LEADER_OR_FOLLOWER"
 """Error that a held replica is answered; it then asks again soon."""
+
+FOR_EVER_MS = 1 << 62
 
 
 async def shrink_isr(world: World, topic: str, partition: int, to: Collection[int] | None) -> None:
@@ -80,6 +83,7 @@ def let_catch_up(world: World, topic: str | None = None, partition: int = 0) -> 
     for place in list(world.held_replicas):
         if topic is None or place[:2] == (topic, partition):
             world.held_replicas.pop(place).remove()
+            _keep_out(world, *place, until_ms=0)
 
 
 def _hold(world: World, topic: str, partition: int, broker: int) -> None:
@@ -87,7 +91,20 @@ def _hold(world: World, topic: str, partition: int, broker: int) -> None:
     if place not in world.held_replicas:
         fetches = world.wire.on("Fetch", of_brokers=True, topic=topic, partition=partition, replica_id=broker)
         world.held_replicas[place] = fetches.fail(REFUSAL, times=None)
+    _keep_out(world, topic, partition, broker, until_ms=FOR_EVER_MS)
     _fetch_anew(world.node(broker), topic, partition)
+
+
+def _keep_out(world: World, topic: str, partition: int, broker: int, *, until_ms: int) -> None:
+    """Let no leader propose until then that a follower joins. A later leader has not heard of its fetches."""
+    follower_node = world.nodes[broker].broker
+    for node in world.nodes.values():
+        held = None if node.broker is None else node.broker.replicas.partition(topic, partition)
+        if held is not None and held.followers is not None and broker in held.followers.by_id:
+            follower = held.followers.by_id[broker]
+            follower.ineligible_until_ms = until_ms
+            if follower_node is not None:  # else the first fetch with it would count as that of a restarted broker
+                follower.broker_epoch = follower_node.member.broker_epoch
 
 
 def _fetch_anew(node: Node, topic: str, partition: int) -> None:
@@ -120,10 +137,12 @@ async def _until(
 
 
 def _known(world: World, topic: str, partition: int) -> list[set[int]]:
-    """Return the ISR as the leader knows it, and as the brokers know it that the controller reaches; empty without both."""
+    """Return the ISR as the leader knows it, and as the brokers know it that the controller reaches; empty without both, and while it changes."""
     leader, controller = _leader(world, topic, partition), world.controller()
     if leader is None or controller is None:
         return []
+    if (followers := leader[1].followers) is not None and followers.proposed is not None:
+        return []  # the ISR is about to change
     found = [set(leader[1].isr)]
     for node_id, node in world.nodes.items():
         if node.broker is not None and _reaches(world, node_id, controller.node_id):

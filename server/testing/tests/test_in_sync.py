@@ -80,6 +80,26 @@ def test_who_is_out_of_sync_fetches_nothing(kafka: Kafka) -> None:
     assert kafka.partition("orders", 0).isr == ALL and end_of(kafka, 2) == 2
 
 
+def test_a_late_fetch_lets_no_one_join(kafka: Kafka) -> None:
+    kafka.produce("orders", "first", partition=0)
+    kafka.shrink_isr("orders", 0, to=[1])
+    leader = kafka.world.node(1).serving()
+    led = leader.replicas.partition("orders", 0)
+    assert led is not None and led.followers is not None
+    epoch = led.followers.broker_epoch(2)
+
+    def fetch() -> None:
+        led.on_follower_fetch(2, 1, 0, broker_epoch=epoch, now_ms=kafka.clock.now_ms)
+        leader.member.alter_partition_manager.on_follower_fetch(led, 2)
+
+    kafka.loop.call_sync(fetch)
+    assert led.followers.maximal_isr == (1,)
+    with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+        kafka.produce("orders", "refused", partition=0)
+    kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == ALL
+
+
 def test_an_unclean_leader_has_not_what_was_written_without_it(kafka: Kafka) -> None:
     kafka.topic("clicks", settings={"unclean.leader.election.enable": True})
     leader = kafka.partition("clicks").leader
