@@ -244,6 +244,7 @@ class Runtime(Generic[ShardT]):
         while True:
             await self._elected.wait()
             self._elected = trio.Event()
+            time_slice = TimeSlice()
             while self._to_load:
                 # While this broker is fenced another one may lead the partition, and what is read here may be
                 # outdated.
@@ -255,6 +256,8 @@ class Runtime(Generic[ShardT]):
                     await partition.load()
                     self._loaded.set()
                     self._loaded = trio.Event()
+                    # A partition may have been loaded without a wait, and a thousand of them would be one step.
+                    await time_slice.yield_if_over()
 
 
 RuntimeT = TypeVar("RuntimeT", bound=Runtime[Any])

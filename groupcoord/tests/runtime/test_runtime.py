@@ -801,6 +801,30 @@ async def test_load_gives_way_by_the_clock_and_not_at_every_batch(
     assert offset_of(committed(talk)) == 999
 
 
+async def test_loads_without_a_wait_do_not_share_one_turn(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
+    loaded: list[int] = []
+
+    async def read_batches(partition: int) -> AsyncGenerator[bytes, None]:
+        loaded.append(partition)
+        for batch in talk.log.batches[partition]:
+            yield batch
+
+    monkeypatch.setattr(talk.log, "read_batches", read_batches)
+    for partition in range(PARTITION_COUNT):
+        talk.groups.on_election(partition)
+    loads_in_turns = []
+    while len(loaded) < PARTITION_COUNT:
+        before = len(loaded)
+        await trio.lowlevel.checkpoint()
+        loads_in_turns.append(len(loaded) - before)
+    assert max(loads_in_turns) == 1
+
+
 async def test_load_meets_errors_of_every_kind_and_succeeds(
     autojump_clock: trio.abc.Clock,
     monkeypatch: pytest.MonkeyPatch,
