@@ -1,6 +1,6 @@
 """The `ottla` command.
 
-`COMMANDS` lists the commands. Each is a module of this package with the command's name, or one of `ELSEWHERE`:
+`COMMANDS` lists the commands. Each is a module of this package with the command's name, or one of `MODULES`:
 
     DESCRIPTION, EXAMPLES    text of `ottla <command> --help` before and after the options
     add_arguments(parser)    adds its options
@@ -80,12 +80,20 @@ COMMANDS = {
 }
 """Summary of each command, in the order of the help."""
 
-ELSEWHERE = {
+_ROOMS = {
+    "administration": ("configs", "features", "groups", "status", "topics", "transactions"),
+    "generation": ("generate",),
+    "inspection": ("check", "logs", "why"),
+    "records": ("bench", "consume", "produce"),
+    "replicas": ("dirs", "elect", "reassign", "spread"),
+    "security": ("acls", "certificates", "quotas", "tokens", "users"),
+}
+MODULES = {name: f"ottla.server.cli.{room}.{name}" for room, names in _ROOMS.items() for name in names} | {
     "registry": "ottla.server.registry.command",
     "rest": "ottla.server.rest.command",
     "test": "ottla.server.testing.command",
 }
-"""Modules of commands that belong to a package above this one."""
+"""Modules of commands that lie in a room of this package, or belong to a package above it."""
 
 _DESCRIPTION = """\
 A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.
@@ -137,7 +145,7 @@ def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleTyp
     """Return the parser for a command line, and the module of its command; None if there is no command or module."""
     name = next((each for each in words if not each.startswith("-")), None)
     has_module = name in COMMANDS and name != VERSION
-    module = ELSEWHERE.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")
+    module = MODULES.get(str(name), f"ottla.server.cli.{str(name).replace('-', '_')}")
     command = importlib.import_module(module) if has_module else None
     # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.
     return _parser([name] if name in COMMANDS and words[0] == name else COMMANDS, name, command), command

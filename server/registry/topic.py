@@ -20,10 +20,10 @@ from typing import NamedTuple
 import trio
 
 from ottla.replication.reminders import Reminder
+from ottla.server.cli.administration.topics import create_topic
 from ottla.server.cli.client.cluster import EARLIEST, Cluster, TemporaryFailure, leaders_of, offsets_at, only
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.topics import create_topic
 from ottla.server.registry.errors import ApiError, Code
 from ottla.server.registry.records import Event, Malformed, Nothing, SchemaPut, decode, encode
 from ottla.server.registry.state import RegistryState

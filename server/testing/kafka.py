@@ -41,7 +41,7 @@ from ottla.server.testing.transactions import Transaction, fence, list_transacti
 from ottla.server.testing.world import World
 
 if TYPE_CHECKING:
-    from ottla.server.cli.client.fate import Fate
+    from ottla.server.cli.inspection.fate import Fate
     from ottla.server.testing.history.lab_history import LabHistory
     from ottla.server.testing.registry import Registry
     from ottla.server.testing.why import Why

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from ottla.server.cli.client.fate import SETTINGS, Aborted, Fate, Offsets, OpenTransaction, fate_of
+from ottla.server.cli.inspection.fate import SETTINGS, Aborted, Fate, Offsets, OpenTransaction, fate_of
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.transactions import list_transactions
 from ottla.server.testing.wire_tap.kafka_names import nearest

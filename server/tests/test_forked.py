@@ -38,7 +38,7 @@ def test_two_workers_give_different_topics_different_ids():
 FORETOLD = {
     "server/cli/client/cluster.py": "commands ask the brokers in any order",
     "server/security/oauth/login_tokens.py": "logins are renewed not all at the same moment",
-    "server/cli/produce.py": "records without keys begin at any partition",
+    "server/cli/records/produce.py": "records without keys begin at any partition",
     "server/cli/generation/arrival.py": "test data of a seed",
     "server/cli/generation/kinds.py": "test data of a seed",
     "server/cli/generation/statements.py": "test data of a seed",

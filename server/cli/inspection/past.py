@@ -23,7 +23,6 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.reminders import counted
-from ottla.server.cli.client.fate import Aborted, Offsets, OpenTransaction
 from ottla.server.cli.inspection.dump import (
     FoundBatch,
     ReadOnlyFile,
@@ -32,6 +31,7 @@ from ottla.server.cli.inspection.dump import (
     read_small,
     records_of,
 )
+from ottla.server.cli.inspection.fate import Aborted, Offsets, OpenTransaction
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.happenings import REBALANCE, TRANSACTION_ABORTED, Happening, Happenings, cut
 from ottla.wire.records import BatchHeader, Record

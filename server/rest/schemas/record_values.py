@@ -1,6 +1,6 @@
 """Keys and values with schemas, for the commands `ottla consume` and `ottla produce`: they have no event loop, and one record at a time.
 
-`ottla.server.cli.client.formats` names this module (SCHEMAS) and imports it when a command is given a registry, because it lies above the
+`ottla.server.cli.records.formats` names this module (SCHEMAS) and imports it when a command is given a registry, because it lies above the
 commands in the order of the packages.
 """
 
@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import trio
 
-from ottla.server.cli.client.formats import Decoded
 from ottla.server.cli.client.output import RequestFailed, UsageError
+from ottla.server.cli.records.formats import Decoded
 from ottla.server.registry.schemas.format import InvalidText
 from ottla.server.rest.schemas.codec import AVRO, JSON_SCHEMA, PROTOBUF, BadData, Codec
 from ottla.server.rest.schemas.framing import BadFrame, framed, unframed

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.cli.client.bounds import Bounds, parse_bounds
 from ottla.server.cli.client.output import UsageError
+from ottla.server.cli.records.bounds import Bounds, parse_bounds
 from ottla.server.tests.cli.commanded import local_zone
 from ottla.wire.tests.effort import examples
 

@@ -17,10 +17,10 @@ from ottla.server.cli.cli import parser_for
 from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.configs import TOPIC, Resource, settings_of
 from ottla.server.cli.client.groups import delete_offsets, delete_starts, set_starts
-from ottla.server.cli.client.moves import elect, reassign
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, shown_command
 from ottla.server.cli.command_line import option_of
-from ottla.server.cli.users import _change
+from ottla.server.cli.replicas.moves import elect, reassign
+from ottla.server.cli.security.users import _change
 from ottla.server.tests.cli.commanded import Terminal
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,

@@ -19,8 +19,8 @@ import trio
 from ottla.replication.log.checkpoints import encode_offsets
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.server.cli import check
 from ottla.server.cli.cli import main
+from ottla.server.cli.inspection import check
 from ottla.server.cli.inspection.rehearsal import OverlayStorage, open_broker, rehearse
 from ottla.server.config.broker_config import BrokerConfig, load_config
 from ottla.wire.record_encoding import encode_batch

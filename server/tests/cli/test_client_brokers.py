@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ottla.server.cli.administration.status import status_of
 from ottla.server.cli.cli import main
 from ottla.server.cli.client import cluster as cluster_module
 from ottla.server.cli.client import producer as producer_module
@@ -21,7 +22,6 @@ from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
 from ottla.server.cli.client.output import RequestFailed, UsageError
 from ottla.server.cli.client.producer import Producer, Sequences, producer_sequences
 from ottla.server.cli.client.security import Security
-from ottla.server.cli.status import status_of
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import decode_request_header, request_header_version, response_header_version

@@ -22,7 +22,8 @@ from ottla.server.cli.client.batches import (
     values_area,
 )
 from ottla.server.cli.client.consumer import Batch, Consumer
-from ottla.server.cli.client.formats import (
+from ottla.server.cli.client.output import SHOWN_BYTES_MAX, Progress, RequestFailed, UsageError, shown_bytes, shown_text
+from ottla.server.cli.records.formats import (
     FIELDS,
     Place,
     json_printer,
@@ -32,8 +33,7 @@ from ottla.server.cli.client.formats import (
     unescaped,
     usual_format,
 )
-from ottla.server.cli.client.output import SHOWN_BYTES_MAX, Progress, RequestFailed, UsageError, shown_bytes, shown_text
-from ottla.server.cli.client.printing import RecordPrinter, batch_printer
+from ottla.server.cli.records.printing import RecordPrinter, batch_printer
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.messages.fetch import AbortedTransaction, PartitionData

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import TemporaryFailure
-from ottla.server.cli.dirs import _size
+from ottla.server.cli.replicas.dirs import _size
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread, local_zone
 from ottla.server.tests.console_client import write
 from ottla.wire.records import Record

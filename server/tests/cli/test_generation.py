@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ottla.server.cli.cli import main
 from ottla.server.cli.command_line import EXIT_USAGE
-from ottla.server.cli.generate import _begin
 from ottla.server.cli.generation.arrival import DAY_MS, DELAY_RECORDS, NULL, Arrival, Json, Shares, Written
+from ottla.server.cli.generation.generate import _begin
 from ottla.server.cli.generation.kinds import KINDS
 
 BEGIN_MS = 1_767_225_600_000

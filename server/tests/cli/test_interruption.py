@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ottla.server.cli.client.paced_output import Interruption
+from ottla.server.cli.records.paced_output import Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -19,7 +19,7 @@ from ottla.groupcoord.transactions.metadata import (
 )
 from ottla.groupcoord.transactions.records import TransactionRecord, encode_record
 from ottla.server.cli.cli import main
-from ottla.server.cli.client.fate import fate_of
+from ottla.server.cli.inspection.fate import fate_of
 from ottla.server.cli.inspection.past import DirectoryView, _Reader, causes_in
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.record_encoding import encode_batch

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
 from ottla.server.cli.client.output import UsageError
-from ottla.server.cli.client.reassignment import Placed
-from ottla.server.cli.elect import _preferred, _unclean
-from ottla.server.cli.plans import parse_plan
-from ottla.server.cli.reassign import _with_number
-from ottla.server.cli.throttle import settings_for
+from ottla.server.cli.replicas.elect import _preferred, _unclean
+from ottla.server.cli.replicas.plans import parse_plan
+from ottla.server.cli.replicas.reassign import _with_number
+from ottla.server.cli.replicas.reassignment import Placed
+from ottla.server.cli.replicas.throttle import settings_for
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 
 TOPIC = "orders"

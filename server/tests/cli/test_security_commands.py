@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
-from ottla.server.cli import tokens
-from ottla.server.cli.client.acls import word_of
 from ottla.server.cli.client.output import RequestFailed
 from ottla.server.cli.command_line import period_ms
+from ottla.server.cli.security import tokens
+from ottla.server.cli.security.acl_requests import word_of
 from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
 from ottla.wire.errors import ErrorCode

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report
 from ottla.server.cli.client.cluster import TemporaryFailure
-from ottla.server.cli.client.moves import PREFERRED, UNCLEAN, elect
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, run_action
 from ottla.server.cli.places import place_words, places_of
+from ottla.server.cli.replicas.moves import PREFERRED, UNCLEAN, elect
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition

@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.output import Progress, RequestFailed, note
-from ottla.server.cli.client.paced_output import IdleClock, Interruption, PacedOutput
 from ottla.server.cli.client.share_consumer import ACCEPT, GAP, RECORDS_MAX, REJECT, RELEASE, Acquired, ShareConsumer
+from ottla.server.cli.records.paced_output import IdleClock, Interruption, PacedOutput
 from ottla.server.standard_streams import check_reader
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
-    from ottla.server.cli.client.printing import RecordPrinter
+    from ottla.server.cli.records.printing import RecordPrinter
 
 TYPES = {"accept": ACCEPT, "release": RELEASE, "reject": REJECT}
 SLICE_BYTES = 32 * 1024

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.cli.administration.topic_changes import TIMEOUT_MS, add_actions
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, done_word
 from ottla.server.cli.client.cluster import (
     EARLIEST,
@@ -29,7 +30,6 @@ from ottla.server.cli.client.output import (
 )
 from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
-from ottla.server.cli.topic_changes import TIMEOUT_MS, add_actions
 from ottla.server.config.quantities import shown
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

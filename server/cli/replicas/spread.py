@@ -16,7 +16,9 @@ from ottla.server.cli.client.output import (
     print_line,
     print_table,
 )
-from ottla.server.cli.client.reassignment import (
+from ottla.server.cli.command_line import EXIT_OK, broker_ids, count
+from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
+from ottla.server.cli.replicas.reassignment import (
     Impossible,
     Placed,
     live_brokers,
@@ -26,8 +28,6 @@ from ottla.server.cli.client.reassignment import (
     placed_partitions,
     plan_spread,
 )
-from ottla.server.cli.command_line import EXIT_OK, broker_ids, count
-from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster

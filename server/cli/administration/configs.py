@@ -26,9 +26,9 @@ from ottla.server.cli.client.configs import (
     settings_of,
 )
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
-from ottla.server.cli.client.reassignment import live_brokers
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.replicas.reassignment import live_brokers
 from ottla.server.config.quantities import shown
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.client.cluster import TemporaryFailure
-from ottla.server.cli.client.moves import PREFERRED, reassign
 from ottla.server.cli.client.output import RequestFailed, ids
+from ottla.server.cli.replicas.moves import PREFERRED, reassign
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (

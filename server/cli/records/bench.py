@@ -20,7 +20,7 @@ from ottla.server.cli.client.output import Progress, RequestFailed, print_json, 
 from ottla.server.cli.client.producer import Producer
 from ottla.server.cli.command_line import EXIT_OK, add_address, count
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
-from ottla.server.cli.produce import ACKS, CODECS
+from ottla.server.cli.records.produce import ACKS, CODECS
 from ottla.wire.compression import Compression
 
 SIZE_MAX = 900_000
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
-    from ottla.server.cli.topics import create_topic, delete_topic
+    from ottla.server.cli.administration.topics import create_topic, delete_topic
 
     load = Load(
         options.records, options.size, ACKS[options.acks], Compression[options.compression.upper()], options.round_trips

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ottla.server.cli.client.consumer import Batch, corrupt
-from ottla.server.cli.client.formats import Format, Place, PrintRecord, Undecodable
+from ottla.server.cli.records.formats import Format, Place, PrintRecord, Undecodable
 from ottla.wire.errors import KafkaError
 from ottla.wire.record_decoding import decode_records, records_area
 from ottla.wire.record_walk import read_varint, read_varlong

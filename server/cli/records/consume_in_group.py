@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ottla.server.cli.client.bounds import Bounds, begin_and_end
 from ottla.server.cli.client.cluster import Cluster, Partition, by_topic
 from ottla.server.cli.client.consumer import AtEnd, Batch
 from ottla.server.cli.client.group_consumer import COMMIT_S, GroupConsumer
 from ottla.server.cli.client.membership import member_of
 from ottla.server.cli.client.output import Progress, RequestFailed, note, note_end
-from ottla.server.cli.client.paced_output import IdleClock, Interruption, PacedOutput
+from ottla.server.cli.records.bounds import Bounds, begin_and_end
+from ottla.server.cli.records.paced_output import IdleClock, Interruption, PacedOutput
 from ottla.server.standard_streams import check_reader
 
 if TYPE_CHECKING:
-    from ottla.server.cli.client.printing import RecordPrinter
+    from ottla.server.cli.records.printing import RecordPrinter
 
 NAMED_MAX = 5
 """Limit of the partitions that the last line names with their committed offsets."""

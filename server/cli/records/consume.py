@@ -16,12 +16,12 @@ from ottla.server.cli.on_cluster import add_connection, client_settings, run_on_
 from ottla.server.standard_streams import check_reader
 
 if TYPE_CHECKING:
-    from ottla.server.cli.client.bounds import Bounds
     from ottla.server.cli.client.cluster import Cluster, Partition
     from ottla.server.cli.client.consumer import AtEnd, Batch, Consumer
-    from ottla.server.cli.client.formats import Decode
-    from ottla.server.cli.client.paced_output import IdleClock
-    from ottla.server.cli.client.printing import RecordPrinter
+    from ottla.server.cli.records.bounds import Bounds
+    from ottla.server.cli.records.formats import Decode
+    from ottla.server.cli.records.paced_output import IdleClock
+    from ottla.server.cli.records.printing import RecordPrinter
 
 COMMITS = ("regularly", "each", "end", "never")
 PROTOCOLS = ("classic", "consumer")
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bounds(options: argparse.Namespace) -> Bounds:
-    from ottla.server.cli.client.bounds import parse_bounds
+    from ottla.server.cli.records.bounds import parse_bounds
 
     texts = [*options.offset, *(["earliest"] if options.from_beginning else [])]
     reset = client_settings(options).get("auto.offset.reset") if options.group is not None and not texts else None
@@ -155,10 +155,10 @@ def _isolation(options: argparse.Namespace) -> int:
 
 
 def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.cli.client.bounds import begin_and_end
     from ottla.server.cli.client.consumer import Batch, Consumer
     from ottla.server.cli.client.output import Progress
-    from ottla.server.cli.client.paced_output import IdleClock
+    from ottla.server.cli.records.bounds import begin_and_end
+    from ottla.server.cli.records.paced_output import IdleClock
 
     isolation = _isolation(options)
     printer, bounds = _printer(options), _bounds(options)
@@ -214,7 +214,7 @@ def _at_end(consumer: Consumer, at_end: AtEnd, ends: dict[Partition, int], optio
 
 
 def _consume_shared(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.cli.consume_shared import consume_shared
+    from ottla.server.cli.records.consume_shared import consume_shared
 
     if options.group is None or not options.share:
         raise UsageError("--share needs -g GROUP, and --acknowledge needs --share")
@@ -231,7 +231,7 @@ def _consume_shared(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.cli.consume_in_group import consume_in_group
+    from ottla.server.cli.records.consume_in_group import consume_in_group
 
     if options.partitions is not None:
         raise UsageError("-p and -g cannot be given together: the group assigns partitions")
@@ -244,7 +244,7 @@ def _consume_in_group(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _printer(options: argparse.Namespace) -> RecordPrinter:
-    from ottla.server.cli.client.formats import (
+    from ottla.server.cli.records.formats import (
         decoding,
         json_printer,
         parse_format,
@@ -253,7 +253,7 @@ def _printer(options: argparse.Namespace) -> RecordPrinter:
         unescaped,
         usual_format,
     )
-    from ottla.server.cli.client.printing import RecordPrinter, batch_printer
+    from ottla.server.cli.records.printing import RecordPrinter, batch_printer
 
     delimiter = unescaped(options.delimiter, "-D")
     decode = None if options.schema_registry is None else _decoder(options)
@@ -272,7 +272,7 @@ def _printer(options: argparse.Namespace) -> RecordPrinter:
 
 
 def _decoder(options: argparse.Namespace) -> Decode:
-    from ottla.server.cli.client.formats import SCHEMAS
+    from ottla.server.cli.records.formats import SCHEMAS
 
     found: Decode = import_module(SCHEMAS).RecordValues(options.schema_registry, client_settings(options)).decode
     return found

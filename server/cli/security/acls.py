@@ -19,7 +19,10 @@ from ottla.server.cli.changes import (
     report,
     undo_command,
 )
-from ottla.server.cli.client.acls import (
+from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
+from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.security.acl_requests import (
     RULES_AT_ONCE_MAX,
     Filter,
     create_rules,
@@ -28,9 +31,6 @@ from ottla.server.cli.client.acls import (
     some_rules,
     word_of,
 )
-from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_table
-from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.dispatch.access import CLUSTER_NAME, OPERATIONS, AclOperation, ResourceType
 from ottla.server.security.acls import WILDCARD, Acl, Entry, Pattern, PatternType, Permission, problem_with
 

@@ -131,7 +131,7 @@ def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
 def _source(files: list[str], options: argparse.Namespace, producer: Producer) -> Iterator[list[bytes]]:
     """Yield records from `files` or stdin, as lists that each fit one batch."""
     from ottla.server.cli.client.batches import RECORD_BYTES_MAX, records_in
-    from ottla.server.cli.client.formats import unescaped
+    from ottla.server.cli.records.formats import unescaped
 
     if files:
         for path in files:
@@ -184,7 +184,7 @@ class _BatchMaker:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ottla.server.cli.client.batches import header_block, nullable
-        from ottla.server.cli.client.formats import unescaped
+        from ottla.server.cli.records.formats import unescaped
         from ottla.wire.compression import Compression
 
         self.delimiter = _not_empty(unescaped(options.delimiter, "-D"), "-D")
@@ -267,7 +267,7 @@ class _Encoder:
 
     def __init__(self, topic: str, options: argparse.Namespace) -> None:
         """Look the schemas up. Raises RequestFailed, UsageError."""
-        from ottla.server.cli.client.formats import SCHEMAS
+        from ottla.server.cli.records.formats import SCHEMAS
 
         self._values = import_module(SCHEMAS).RecordValues(options.schema_registry, client_settings(options))
         self._key_subject, self._value_subject = f"{topic}-key", f"{topic}-value"

@@ -38,7 +38,7 @@ from ottla.server.cli.on_cluster import (
     run_reporting,
     wants_json,
 )
-from ottla.server.cli.produce import ACKS, CODECS
+from ottla.server.cli.records.produce import ACKS, CODECS
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster
@@ -225,7 +225,7 @@ def _whole_file(path: Path | None) -> Iterator[IO[str] | None]:
 
 def _prepare_topic(cluster: Cluster, topic: str, options: argparse.Namespace, begin_ms: int) -> None:
     """Create the topic, or check that the existing topic can hold the data. Raises RequestFailed."""
-    from ottla.server.cli.topics import create_topic, describe_topics
+    from ottla.server.cli.administration.topics import create_topic, describe_topics
 
     configs = {"retention.ms": "-1"}
     for each in options.config:

@@ -9,9 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, done_word, report, undo_command
-from ottla.server.cli.client.moves import Ongoing, ongoing, reassign
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
-from ottla.server.cli.client.reassignment import (
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, broker_ids, count
+from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.places import places_of
+from ottla.server.cli.replicas.moves import Ongoing, ongoing, reassign
+from ottla.server.cli.replicas.plans import Targets, add_moves, as_plan, read_targets
+from ottla.server.cli.replicas.reassignment import (
     Impossible,
     Placed,
     await_moves,
@@ -19,11 +23,7 @@ from ottla.server.cli.client.reassignment import (
     nothing_to_move,
     plan_spread,
 )
-from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, broker_ids, count
-from ottla.server.cli.on_cluster import Actions, run_action, wants_json
-from ottla.server.cli.places import places_of
-from ottla.server.cli.plans import Targets, add_moves, as_plan, read_targets
-from ottla.server.cli.throttle import RATES, Throttle
+from ottla.server.cli.replicas.throttle import RATES, Throttle
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition

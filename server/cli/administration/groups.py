@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.cli.administration.group_changes import add_actions as add_changes
+from ottla.server.cli.administration.group_members import add_action as add_members
 from ottla.server.cli.client.groups import (
     Member,
     ends_of,
@@ -15,8 +17,6 @@ from ottla.server.cli.client.groups import (
 )
 from ottla.server.cli.client.output import print_json, print_line, print_pairs, print_table
 from ottla.server.cli.command_line import EXIT_OK
-from ottla.server.cli.group_changes import add_actions as add_changes
-from ottla.server.cli.group_members import add_action as add_members
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from ottla.server.cli.client.cluster import (
     only,
 )
 from ottla.server.cli.client.configs import TOPIC, Resource, settings_of
-from ottla.server.cli.client.fate import SETTINGS, Aborted, Offsets, OpenTransaction
 from ottla.server.cli.client.output import RequestFailed
 from ottla.server.cli.client.transactions import list_transactions, open_in
+from ottla.server.cli.inspection.fate import SETTINGS, Aborted, Offsets, OpenTransaction
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 if TYPE_CHECKING:
-    from ottla.server.cli.client.happenings import Told
+    from ottla.server.cli.inspection.happenings import Told
 
 READ_BYTES = 4 << 20
 READ_UNCOMMITTED = 0

@@ -1,0 +1,8 @@
+"""Commands about who may do what, and how much.
+
+acls.py          `ottla acls`: rules of the authorizer; acl_requests.py: its requests
+users.py         `ottla users`: users of SCRAM
+quotas.py        `ottla quotas`: quotas of users, client ids and addresses
+tokens.py        `ottla tokens`: delegation tokens
+certificates.py  `ottla certificates`: makes certificates
+"""
