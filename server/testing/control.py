@@ -32,8 +32,9 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.service import Service
 from ottla.wire.errors import KafkaError
+from ottla.wire.foreign_json import parse_json
+from ottla.wire.happenings import cut
 
-BODY_BYTES_MAX = 16 << 20
 LONG_LIMIT = 2**63
 SCHEMAS: Final[Mapping[Any, Any]] = {
     str: {"type": "string"},
@@ -88,7 +89,7 @@ class Control(Service):
             if operation.method == "GET":
                 routes.get(operation.path, handler, check=check)
             else:
-                routes.post(operation.path, handler, body_bytes_max=BODY_BYTES_MAX, check=check)
+                routes.post(operation.path, handler, body_bytes_max=operation.body_bytes_max, check=check)
         return routes
 
     def _handler(self, operation: Operation) -> Callable[[Request], Any]:
@@ -133,9 +134,9 @@ def _json(answer: Any) -> Response:
 
 def _body(request: Request) -> Mapping[str, Any]:
     try:
-        given = json.loads(request.body or b"{}")
-    except (ValueError, RecursionError):
-        raise Refused(400, "The body is no JSON.") from None
+        given = parse_json(request.body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"The body is no JSON that can be read: {error}.") from None
     if not isinstance(given, dict):
         raise Refused(400, 'The body has to be a JSON object, such as {"name": "orders"}.')
     return given
@@ -146,6 +147,7 @@ def arguments_of(operation: Operation, given: Mapping[str, Any], *, are_texts: b
     parameters = _parameters(operation)
     for name in given:
         if name not in parameters:
+            name = cut(name)
             near = get_close_matches(name, parameters, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters) or 'nothing'}."
             raise Refused(400, f"{operation.path} has no parameter {name}{hint}")
@@ -202,7 +204,11 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 def _is_unicode(text: str) -> bool:
     """Return False for a text with half a surrogate pair, which JSON can say and UTF-8 cannot."""
-    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _told(wanted: Any) -> str:

@@ -27,6 +27,7 @@ class Operation(NamedTuple):
     method: str
     path: str
     run: Callable[..., Any]
+    body_bytes_max: int = 64 * 1024
 
 
 # ---------------------------------------------------------------------- the whole
@@ -68,6 +69,7 @@ def restore(kafka: Kafka, name: str = "snapshot", connections: str = "cut") -> A
 
 
 SNAPSHOTS_MAX = 100
+RECORD_BYTES_MAX = 16 << 20
 _snapshots: WeakKeyDictionary[Kafka, dict[str, Snapshot]] = WeakKeyDictionary()
 
 
@@ -326,7 +328,7 @@ OPERATIONS = (
     Operation("GET", "/topics", topics),
     Operation("POST", "/topics", create_topic),
     Operation("GET", "/records", records),
-    Operation("POST", "/records", produce),
+    Operation("POST", "/records", produce, RECORD_BYTES_MAX),
     Operation("GET", "/partition", partition),
     Operation("POST", "/partition/elect", elect),
     Operation("POST", "/partition/move", move),

@@ -4,16 +4,17 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.happenings import cut
 
 WORD_LENGTH_MAX = 500
+TEXT_LENGTH_MAX = 20_000
 
 
 class LabError(Exception):
     """Error of a call to `ottla.testing` that cannot be carried out. Its text says what to do instead.
 
-    Control characters of names become escapes, and very long words are cut.
+    Control characters of names become escapes; very long words and texts are cut.
     """
 
     def __init__(self, text: str) -> None:
-        shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cut(text, TEXT_LENGTH_MAX))
         super().__init__(" ".join(cut(word, WORD_LENGTH_MAX) for word in shown.split(" ")))
 
 
