@@ -10,6 +10,9 @@ from ottla.server.testing.history.wrappers import Wrapped, as_bytes, offset_of, 
 ALL = -1
 ACKS: dict[Any, int] = {"all": ALL, None: ALL}
 UNKNOWN_PARTITION = -1
+ORDER = ("value", "key", "partition", "callback", "on_delivery", "timestamp", "headers")
+SERIALIZING_ORDER = ("key", "value", "partition", "on_delivery", "timestamp", "headers")
+"""Parameters of `produce` behind the topic: of confluent-kafka's Producer, and of its SerializingProducer."""
 
 
 class _Producer(Wrapped):
@@ -46,13 +49,15 @@ class _Producer(Wrapped):
         return ACKS[found] if found in ACKS else int(found)
 
     def _sent(self, topic: str, value: Any, key: Any, partition: int | None) -> SendingLog:
-        serialize = setting(self._client, "value_serializer", "_value_serializer")
-        serialize_key = setting(self._client, "key_serializer", "_key_serializer")
-        data = as_bytes(value, _function(serialize))
-        if serialize is not None and not isinstance(value, bytes):
+        data = as_bytes(value, self._serializer("value", topic))
+        if not isinstance(value, bytes):
             # A consumer may give the object back, or the bytes.
             self._history.same_value(as_bytes(value), data)
-        return self._log.sent(topic, partition, data, as_bytes(key, _function(serialize_key)))
+        return self._log.sent(topic, partition, data, as_bytes(key, self._serializer("key", topic)))
+
+    def _serializer(self, part: str, topic: str) -> Callable[[Any], Any] | None:
+        """Return the client's serializer of a record's value or key as a function; None if there is none."""
+        return _function(setting(self._client, f"{part}_serializer", f"_{part}_serializer"))
 
     def _offsets_added(self, offsets: Mapping[Any, Any] | Iterable[Any], group: Any) -> None:
         name = group if isinstance(group, str) else getattr(group, "group_id", None)
@@ -135,33 +140,37 @@ class KafkaPythonProducer(_SyncTransactions):
 class ConfluentProducer(_SyncTransactions):
     """Producer of confluent-kafka."""
 
-    def produce(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int = UNKNOWN_PARTITION,
-        callback: Any = None,
-        on_delivery: Any = None,
-        *arguments: Any,
-        **options: Any,
-    ) -> None:
-        sending = self._sent(topic, value, key, None if partition < 0 else partition)
-        theirs = on_delivery or callback
+    def produce(self, topic: str, *arguments: Any, **options: Any) -> Any:
+        names = SERIALIZING_ORDER if hasattr(self._client, "_value_serializer") else ORDER
+        given = dict(zip(names, arguments, strict=False)) | options
+        theirs = [given.pop(name, None) for name in ("on_delivery", "callback")]
+        partition = given.get("partition", UNKNOWN_PARTITION)
+        try:
+            sending = self._sent(topic, given.get("value"), given.get("key"), None if partition < 0 else partition)
+        except Exception:  # noqa: BLE001 - of a serializer: the client raises it in its own way
+            return self._client.produce(topic, *arguments, **options)
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 sending.acknowledged(message.offset(), message.partition())
             else:
                 sending.failed(error.name())
-            if theirs is not None:
-                theirs(error, message)
+            if call := theirs[0] or theirs[1]:
+                call(error, message)
 
         try:
-            self._client.produce(topic, value, key, partition, delivered, *arguments, **options)
+            return self._client.produce(topic, **given, on_delivery=delivered)
         except BaseException as error:
             sending.failed(type(error).__name__, may_be_written=False)
             raise
+
+    def _serializer(self, part: str, topic: str) -> Callable[[Any], Any] | None:
+        serialize = getattr(self._client, f"_{part}_serializer", None)
+        if serialize is None:
+            return None
+        from confluent_kafka.serialization import SerializationContext
+
+        return lambda each: serialize(each, SerializationContext(topic, part))
 
     def __len__(self) -> int:
         return len(self._client)
@@ -222,7 +231,8 @@ class AiokafkaProducer(_Producer):
         try:
             yield self
         except BaseException:
-            await self.abort_transaction()
+            if not self._client._txn_manager.is_fatal_error():  # as aiokafka itself does
+                await self.abort_transaction()
             raise
         await self.commit_transaction()
 

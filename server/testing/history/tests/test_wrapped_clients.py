@@ -111,6 +111,36 @@ def test_confluent_kafka(kafka: Kafka) -> None:
     history.check()
 
 
+def test_confluent_kafka_with_serializers(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    from confluent_kafka.error import ValueSerializationError
+
+    settings = {"bootstrap.servers": kafka.bootstrap}
+    to_json = {
+        f"{part}.serializer": lambda each, context: json.dumps([each, context.field]) for part in ("key", "value")
+    }
+    producer = kafka.history.producer(library.SerializingProducer(settings | to_json))
+    told: list[Any] = []
+    producer.produce("orders", "k", "v", 1, lambda *each: told.append(each))  # the key comes first here
+    producer.produce("orders", value="w", partition=1)
+    with pytest.raises(ValueSerializationError):
+        producer.produce("orders", value=object())
+    producer.flush(PATIENCE_S)
+    assert len(told) == 1
+    assert [(each.key, each.json()) for each in kafka.records("orders")] == [
+        (b'["k", "key"]', ["v", "value"]),
+        (b'[null, "key"]', ["w", "value"]),
+    ]
+    from_json = {"value.deserializer": lambda data, _: json.loads(data)[0]}
+    options = {"group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = kafka.history.consumer(library.DeserializingConsumer(settings | options | from_json))
+    consumer.subscribe(["orders"])
+    assert [consumer.poll(PATIENCE_S).value() for _ in range(2)] == ["v", "w"]
+    consumer.close()
+    assert kinds(kafka.history)[Acknowledged.__name__] == 2
+    kafka.history.check(all_producers=True)
+
+
 def test_aiokafka(kafka: Kafka) -> None:
     library = pytest.importorskip("aiokafka")
     history = kafka.history
@@ -136,10 +166,16 @@ def test_aiokafka(kafka: Kafka) -> None:
                 async with producer.transaction():
                     await producer.send_and_wait("orders", b"bad", partition=0)
                     raise ValueError("changed my mind")
+            with pytest.raises(ValueError, match="fenced"):  # which aiokafka does not hide by an error of its abort
+                async with producer.transaction():
+                    kafka.fence("t")
+                    with contextlib.suppress(library.errors.KafkaError):
+                        await producer.send_and_wait("orders", b"too late", partition=0)
+                    raise ValueError("fenced")
 
     asyncio.run(work())
     taken = kinds(history)
-    assert (taken[Sent.__name__], taken[Acknowledged.__name__], taken["EndAsked"]) == (COUNT + 1, COUNT + 1, 1)
+    assert (taken[Sent.__name__], taken[Acknowledged.__name__], taken["EndAsked"]) == (COUNT + 2, COUNT + 1, 1)
     assert taken[Read.__name__] > COUNT and taken[OffsetCommitted.__name__] == 2
     history.check(all_producers=True)
 
