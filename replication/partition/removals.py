@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from ottla.replication.log.removal import Removal, older
 from ottla.replication.reminders import Reminders, counted, log_with_count
-from ottla.wire.happenings import REMOVAL, Note, note_nothing
+from ottla.wire.happenings import REMOVAL, Fact, Note, note_nothing
 from ottla.wire.records import NO_TIMESTAMP
 
 logger = logging.getLogger("ottla.replication")
@@ -133,8 +133,8 @@ class RemovalRun:
         """Begin the account of the next log."""
         return Removal(reads_times=self.is_told)
 
-    def note_log(self, topic: str, partition: int, removal: Removal, client: str = "") -> None:
-        """Report what a log has lost; `client` is the principal that asked for it, or empty."""
+    def note_log(self, topic: str, partition: int, removal: Removal, client: str = "", host: str = "") -> None:
+        """Report what a log has lost; `client` and `host`: principal and address of who asked for it, or empty."""
         removal.logs = 1
         name = f"{topic}-{partition}"
         if not removal.records:
@@ -144,10 +144,11 @@ class RemovalRun:
                 )
             return
         offsets = f"offsets {removal.first_offset} to {removal.end_offset - 1}"
-        end = f", for {client}" if client else ""
+        end = f", for {client} at {host}" if client else ""
         if self.is_told:
             cause = f"{_cause(removal)} removed {_records(removal)} of {name}, {offsets}, {_times(removal)}{end}"
-            facts = {"partition": partition, "first_offset": removal.first_offset, "end_offset": removal.end_offset}
+            facts: dict[str, Fact] = {"host": host} if host else {}
+            facts |= {"partition": partition, "first_offset": removal.first_offset, "end_offset": removal.end_offset}
             self._removals.note_happening(REMOVAL, cause, source=topic, topic=topic, **facts)
         self._tell_records(name, removal, lambda: f"{offsets}, {_times(removal)}{end}")
         self._add(topic, removal)

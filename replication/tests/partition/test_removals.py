@@ -51,7 +51,7 @@ def test_a_line_says_what_went_and_why(caplog: pytest.LogCaptureFixture, removal
         run.note_log("old", 1, removal_of(1, has_gaps=True))
         run.note_log("old", 2, removal_of(2, newest_ms=-1))
         run.note_log("old", 3, removal_of(3, oldest_ms=-1))
-        run.note_log("old", 4, removal_of(4, "DeleteRecords", newest_ms=-1), "User:ann at 10.0.0.1")
+        run.note_log("old", 4, removal_of(4, "DeleteRecords", newest_ms=-1), "User:ann", "10.0.0.1")
         run.note_log("old", 5, removal_of(0, segments=3))
         run.note_log("old", 6, removal_of(0, segments=0))
         for topic, counts in {"gone": (3, 0, 4), "empty": (0,), "single": (1,)}.items():

@@ -8,6 +8,7 @@ addresses of all but members of groups: a Kafka client may learn no others. `isW
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ TEXTS = ("group", "member", "transactional_id", "topic", "client_id", "host", "e
 PER_PAGE = 500
 _ABOUT_CONNECTIONS = frozenset({DISCONNECT, LOGIN_FAILED, THROTTLE})
 _ABOUT_MEMBERS = frozenset({MEMBER_REMOVED, MEMBER_FENCED})
+_CUT_ADDRESS = re.compile(r" at [^ ]*\.\.\.$")
+"""Beginning of an address at the end of a cause that is too long to be kept whole."""
 
 
 class WhyView:
@@ -91,5 +94,5 @@ def _for_everybody(happening: Happening) -> dict[str, Any]:
     """Return a happening as JSON, without an address that Kafka's requests do not tell."""
     told = as_json(happening)
     if happening.kind not in _ABOUT_MEMBERS and (host := told["facts"].pop("host", None)) is not None:
-        told["cause"] = told["cause"].replace(f" at {host}", "")
+        told["cause"] = _CUT_ADDRESS.sub("...", told["cause"].replace(f" at {host}", ""))
     return told

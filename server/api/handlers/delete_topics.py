@@ -260,7 +260,7 @@ async def _delete_in_slices(
 def _delete(
     topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[Answered]:
-    client = f"{context.principal} at {context.client_host.removeprefix('/')}"
+    client = str(context.principal), context.client_host.removeprefix("/")
     deletion = Deletion(context.broker, denied, client)
 
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:
@@ -302,7 +302,7 @@ async def _delete_warmed(
 class Deletion(PendingAnswer[DeleteRecordsResponse]):
     """Pending response to one DeleteRecords request, which waits for the followers."""
 
-    def __init__(self, broker: Broker, denied: Collection[str], client: str) -> None:
+    def __init__(self, broker: Broker, denied: Collection[str], client: tuple[str, str]) -> None:
         """Begin without pending partitions. `denied`: topics from which the client may not delete.
 
         `client`: principal and address of the client, for the log.
@@ -328,7 +328,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
             partition = self._partition(topic, asked.partition_index)
             removal = self._removals.removal()
             offset = partition.delete_records(asked.offset, removal)
-            self._removals.note_log(topic, asked.partition_index, removal, self._client)
+            self._removals.note_log(topic, asked.partition_index, removal, *self._client)
             result.low_watermark = partition.low_watermark(self._is_alive)
         except KafkaError as error:
             result.error_code = error.code

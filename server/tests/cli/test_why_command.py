@@ -17,6 +17,7 @@ from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.tests.test_why import Producer
 from ottla.wire.errors import KafkaError
 from ottla.wire.happenings import DISCONNECT, MEMBER_REMOVED, WRITE_REFUSED, Happenings, as_json, from_json
+from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
 TOKEN = "0123456789abcdef"
 
@@ -97,6 +98,14 @@ def test_addresses_that_no_kafka_client_learns_need_the_token(kafka: Kafka) -> N
         ("a batch of 'c' for t-0 was refused", None),
         ("member 'm' was removed; its client is 'c' at 10.0.0.2", "10.0.0.2"),
     ]
+    note(kafka, WRITE_REFUSED, f"a batch of {'c' * 575!r} at 10.0.0.1 for u-0", host="10.0.0.1", topic="u")
+    asked = DeleteRecordsPartition(partition_index=0, offset=1)
+    kafka.topic("v")
+    kafka.produce("v", "a")
+    kafka.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="v", partitions=[asked])], timeout_ms=1000))
+    for topic, end in (("u", "c'..."), ("v", ", for this broker")):
+        (other,) = ask_broker(f"http://{http_of(kafka)}", {"topic": topic}).happenings
+        assert other.cause.endswith(end) and "host" not in other.facts
     for host, count in (("10.0.0.1", 0), ("10.0.0.2", 1)):
         assert len(ask_broker(f"http://{http_of(kafka)}", {"host": host}).happenings) == count
 
