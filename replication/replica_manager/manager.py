@@ -180,7 +180,8 @@ class ReplicaManager:
             for log in logs:
                 self._take_up(log, wanted[log.topic, log.partition])
                 await time_slice.yield_if_over()
-            logger.info("Loaded %d logs in %s in %.3f s", len(logs), held.path, time.perf_counter() - started)
+            took_s = time.perf_counter() - started
+            logger.info("Loaded %s in %s in %.3f s", counted(len(logs), "log"), held.path, took_s)
         # Phase 2: logs that were moving between directories. Of several copies of a partition the longest one goes on.
         self.cluster_id = cluster_id
         for log in sorted(futures, key=lambda log: -log.log_end_offset):

@@ -437,7 +437,8 @@ class ActiveController:
         time_slice = TimeSlice()
         for name in new:
             if name in self.states.topics:
-                logger.info("Topic %s was created, %d partitions", name, len(self.states.topics[name].partitions))
+                count = len(self.states.topics[name].partitions)
+                logger.info("Topic %s was created, %s", name, counted(count, "partition"))
             await time_slice.yield_if_over()
         # Marks of topics that are gone can go as well.
         if gone:

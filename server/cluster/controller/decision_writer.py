@@ -42,6 +42,7 @@ from ottla.replication.controller.decisions import (
 )
 from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE, PartitionStates
 from ottla.replication.controller.partition_table import ControlledTopic
+from ottla.replication.reminders import counted
 from ottla.server.cluster.controller.tree import ControllerTree, TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.time_slice import TimeSlice
@@ -351,7 +352,8 @@ class TopicRequests:
     def _complete(self, plan: TopicPlan) -> None:
         """Queue writes of the initial partition states that were too many for the topic's first write."""
         count = len(plan.after.partitions)
-        logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
+        happened = "has grown" if plan.before else "was created"
+        logger.info("Topic %s %s, %s", plan.name, happened, counted(count, "partition"))
         self._watch(plan.name)
         for start in range(plan.first_new + FIRST_STATES_PER_WRITE, count, FIRST_STATES_PER_WRITE):
             part = range(start, min(start + FIRST_STATES_PER_WRITE, count))
