@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import trio
 
+from ottla.replication.reminders import counted
 from ottla.server.serving import StartupError
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_faults import ON_THE_WIRE, WireFaults, drawn
@@ -61,7 +62,7 @@ class Happened(NamedTuple):
         return None if self.rule is None else self.rule.hits
 
     def __str__(self) -> str:
-        hits = "" if self.hits is None else f", which met {self.hits}"
+        hits = "" if self.hits is None else f" (met {counted(self.hits, 'request')})"
         return f"{self.at_s:7.3f} s  {self.text}{hits} [{self.number}]"
 
 

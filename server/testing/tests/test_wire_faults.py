@@ -117,7 +117,7 @@ def test_the_end_of_faults_ends_connections_that_are_silent(kafka: Kafka) -> Non
     kafka.clock.speed(1)
     assert kafka.wire.rules.active == (own,)
     assert [each.hits for each in chaos.happened if "Metadata" in each.text] == [1]
-    assert "which met 1 [" in kafka.report()
+    assert "(met 1 request) [" in kafka.report()
 
 
 @pytest.mark.parametrize(
