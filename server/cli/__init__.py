@@ -4,7 +4,7 @@ cli.py              finds the subcommand and runs it
 command_line.py     exit codes, parsers, settings on the command line
 on_cluster.py       common parts of commands that speak to a cluster
 changes.py          changes by commands: dry runs, questions, the way back
-places.py           options that name partitions and offsets
+places.py           options that name partitions, offsets and times
 http_service.py     common parts of commands that serve HTTP: `ottla registry`, `ottla rest`
 client/             client of a cluster of any make
 administration/     topics, groups, transactions, settings and features of a cluster
@@ -14,7 +14,7 @@ replicas/           where replicas are and who leads: moves between brokers and 
 security/           rules, users, quotas, tokens, certificates
 inspection/         looks into data directories, and says why things happened
 completion.py       `ottla completion`: for shells
-help.py             `ottla help`: prints the help of commands; man_pages.py: pages for man
+help.py             `ottla help`: prints the help of commands, or pages for man
 settings.py         `ottla settings`: explains settings
 start.py            `ottla start`: runs a broker
 stop.py             `ottla stop`: stops a broker

@@ -3,21 +3,42 @@
 The printed script calls `ottla completion SHELL --line ...` at each press of the key, so that the installed version decides what is
 completed, by the parsers of its commands, the declarations of settings, and the topics and groups of the cluster. A line of the answer is
 a candidate and, behind a tab, its description. The line `:files` alone means names of files, which the shell completes itself.
+
+A press of Tab must neither wait long nor print an error: after LIMIT_S, or on any failure, there are no names of the cluster. A name with
+characters that have a meaning in a shell, such as a space or a dollar sign, is left out: a stranger may have chosen the name of a group.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.cli.cli import COMMANDS, parser_for
-from ottla.server.cli.command_line import EXIT_OK, commands_of, is_option, option_of, options_of, shown_actions, walk
+from ottla.server.cli.command_line import (
+    EXIT_OK,
+    Place,
+    commands_of,
+    is_option,
+    option_of,
+    options_of,
+    shown_actions,
+    walk,
+)
 
 if TYPE_CHECKING:
+    from ottla.server.cli.client.cluster import Cluster
     from ottla.wire.settings import Setting
+
+LIMIT_S = 1.0
+NAMES_MAX = 2000
+_SAFE = re.compile(r"[A-Za-z0-9_.@+/:][A-Za-z0-9_.@+/:-]{0,254}")
 
 DESCRIPTION = """\
 Prints a script that makes a shell complete what `ottla` takes: commands, options, names of settings and files, and the topics and groups
@@ -194,16 +215,73 @@ class Names(NamedTuple):
     before: Sequence[str]
 
     def topics(self, current: str, *, goes_on: bool = False) -> list[Candidate]:
-        """Return the topics whose names begin with `current`; none if the cluster does not answer soon."""
-        from ottla.server.cli.client.names import topic_names  # only for these, because it opens connections
+        """Return topics whose names begin with `current`; internal ones only if `current` begins with an underscore."""
 
-        return [Candidate(each, goes_on=goes_on) for each in topic_names(self.parser, self.before, current)]
+        def found(cluster: Cluster) -> list[str]:
+            topics = cluster.metadata(None).topics
+            return [each.name or "" for each in topics if not each.is_internal or current.startswith("_")]
+
+        return [Candidate(each, goes_on=goes_on) for each in self._asked(found, current)]
 
     def groups(self, current: str) -> list[Candidate]:
         """Return the groups whose names begin with `current`; none if the cluster does not answer soon."""
-        from ottla.server.cli.client.names import group_names
+        from ottla.server.cli.client.groups import list_groups  # only for these, because it opens connections
 
-        return [Candidate(each) for each in group_names(self.parser, self.before, current)]
+        return [
+            Candidate(each)
+            for each in self._asked(lambda cluster: [each.group for each in list_groups(cluster)], current)
+        ]
+
+    def _asked(self, ask: Callable[[Cluster], list[str]], begun: str) -> list[str]:
+        """Return the names that `ask` finds and that begin with `begun`; none if the cluster does not answer soon."""
+        from ottla.server.cli.on_cluster import reach
+
+        found: list[str] = []
+        try:
+            with _limited(), closing(reach(connection_options(self.parser, self.before))) as cluster:
+                found = ask(cluster)
+        except Exception:  # noqa: BLE001 - whatever it is, completion prints no error
+            return []
+        return sorted(each for each in found if each.startswith(begun) and _SAFE.fullmatch(each))[:NAMES_MAX]
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise TimeoutError in this block after LIMIT_S."""
+
+    def on_alarm(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def connection_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the connection that unfinished words of a command line have."""
+    found = argparse.Namespace(timeout=LIMIT_S, properties=[])
+    place = Place(parser)
+    for word in words:
+        action, value = place.awaiting, word
+        place.take(word)
+        if is_option(word):
+            name, separator, value = word.partition("=")
+            if not separator and not word.startswith("--"):
+                value = word[2:]  # -bHOST:PORT
+            action = option_of(place.parser, name) if value else None
+        if action is None:
+            continue
+        if action.dest == "properties":
+            found.properties.append(value)
+        elif action.dest == "bootstrap_server":
+            found.bootstrap_server = value
+        elif action.dest == "command_config":
+            found.command_config = Path(value)
+    return found
 
 
 def _values(action: argparse.Action, current: str, names: Names) -> Iterable[Candidate]:

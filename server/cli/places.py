@@ -1,20 +1,36 @@
-"""Options that name partitions (TOPIC:N,N) and an offset in each of them: a number, a time, the beginning or the end."""
+"""Options that name partitions (TOPIC:N,N), an offset in each of them (a number, a time, the beginning or the end), and times.
+
+A time is one of these:
+    2026-11-28, 2026-11-28T10:30, 2026-11-28T10:30+01:00    ISO 8601
+    -1h, -2d12h                                             a while ago
+    now                                                     now
+    1700000000000                                           ms since 1970; eight digits are a date
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.client.cluster import EARLIEST, LATEST, by_topic, offsets_at, offsets_since
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.client.times import FORMS, parse_time
 from ottla.server.cli.command_line import is_number
+from ottla.server.config.quantities import DURATIONS_MS
 from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition
+
+FORMS = "2026-11-28, 2026-11-28T10:30, 2026-11-28T10:30+01:00, -1h or 1700000000000 (ms since 1970)"
+"""Examples of times, for error messages."""
+
+_WHILE = re.compile(r"-(?:[0-9]{1,12}(?:ms|min|[smhdw]))+")
+_PART = re.compile(r"([0-9]+)(ms|min|[smhdw])")
+_DATE_DIGITS, _MS_DIGITS_MAX = 8, 15
 
 Target = Callable[["Cluster", Sequence["Partition"]], dict["Partition", int]]
 """Find an offset for each partition."""
@@ -103,3 +119,37 @@ def _place(text: str, option: str) -> tuple[str, set[int] | None]:
 def place_words(places: Mapping[Partition, object]) -> list[str]:
     """Format partitions as TOPIC:N,N, with one text for each topic."""
     return [f"{topic}:{','.join(map(str, sorted(numbers)))}" for topic, numbers in by_topic(list(places)).items()]
+
+
+# --- times
+
+
+def parse_time(text: str, zone: tzinfo | None = None) -> int:
+    """Parse a time to ms since 1970. `zone` is that of a text that names none; None: the local one. Raises ValueError."""
+    found = _parsed(text, zone)
+    if found < 0:
+        raise ValueError(f"{text} is before 1970")
+    return found
+
+
+def _parsed(text: str, zone: tzinfo | None) -> int:
+    if text == "now" or _WHILE.fullmatch(text):
+        return time.time_ns() // 1_000_000 - sum(int(count) * DURATIONS_MS[unit] for count, unit in _PART.findall(text))
+    if text.isascii() and text.isdecimal() and _DATE_DIGITS < len(text) <= _MS_DIGITS_MAX:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            # astimezone() takes a time without a zone as local.
+            found = found.astimezone() if zone is None else found.replace(tzinfo=zone)
+        return int(found.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is no time such as {FORMS}") from None
+
+
+def time_text(ms: int) -> str:
+    """Format ms since 1970 as a time in UTC; a number beyond the year 9999 as it is."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)

@@ -41,7 +41,6 @@ FORETOLD = {
     "server/cli/records/produce.py": "records without keys begin at any partition",
     "server/cli/generation/arrival.py": "test data of a seed",
     "server/cli/generation/kinds.py": "test data of a seed",
-    "server/cli/generation/statements.py": "test data of a seed",
     "server/rest/client/cluster.py": "a proxy asks the brokers in any order",
     "server/rest/client/producer.py": "records without keys go to any partition",
     "server/testing/kafka.py": "faults of a seed",

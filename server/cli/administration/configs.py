@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, report, setting_words, undo_command
+from ottla.server.cli.client.cluster import live_brokers
 from ottla.server.cli.client.configs import (
     BROKER,
     CLIENT_METRICS,
@@ -28,7 +29,6 @@ from ottla.server.cli.client.configs import (
 from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
 from ottla.server.cli.command_line import EXIT_OK, is_number
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
-from ottla.server.cli.replicas.reassignment import live_brokers
 from ottla.server.config.quantities import shown
 
 if TYPE_CHECKING:

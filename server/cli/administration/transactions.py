@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, counted, done_word, report
+from ottla.server.cli.client.cluster import live_brokers
 from ottla.server.cli.client.configs import BROKER, Resource, settings_of
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
-from ottla.server.cli.client.times import time_text
 from ottla.server.cli.client.transactions import (
     Open,
     abort_in_partition,
@@ -22,8 +22,7 @@ from ottla.server.cli.client.transactions import (
 )
 from ottla.server.cli.command_line import EXIT_OK, is_number, period_ms
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
-from ottla.server.cli.places import place_words, places_of
-from ottla.server.cli.replicas.reassignment import live_brokers
+from ottla.server.cli.places import place_words, places_of, time_text
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition

@@ -6,11 +6,8 @@ producer.py      producer; batches.py: batches from files and pipes
 consumer.py      consumer of partitions
 group_consumer.py  consumer in a group; membership.py: members; assignment.py: what they subscribe to and get
 share_consumer.py  consumer in a share group
-times.py         times as people type and read them
 configs.py       settings in force, and their changes
 groups.py        requests about groups
-names.py         names of topics and groups for a shell's completion
 transactions.py  requests about transactions
-tables.py        tables that fit a terminal
 output.py        failures, tables, JSON and progress on a terminal
 """

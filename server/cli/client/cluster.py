@@ -470,3 +470,11 @@ def release_of(versions: Mapping[int, VersionRange]) -> str:
         if api_key in versions and version in versions[api_key]:
             return release
     return "2.6 or older"
+
+
+def live_brokers(cluster: Cluster) -> list[int]:
+    """Return the ids of the live brokers."""
+    found = sorted(each.node_id for each in cluster.metadata(()).brokers)
+    if not found:
+        raise RequestFailed("the broker knows of no broker; it may just be starting")
+    return found

@@ -1,4 +1,4 @@
-"""Output of commands: failures, tables and JSON, one line of progress, and texts that cannot control a terminal.
+"""Output of commands: failures, tables that fit a terminal, JSON, one line of progress, and texts that cannot control a terminal.
 
 Control characters are shown as backslash escapes: C0 and C1 (an escape sequence begins with one of these), DEL, Unicode's bidirectional
 controls, line separators, and bytes that are not UTF-8. A tab and, in a record, the end of a line stay what they are.
@@ -10,10 +10,10 @@ import json
 import re
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from ottla.server.cli.client.tables import WIDTH_MIN, Table, wrapped
 from ottla.server.standard_streams import BOLD, RED, styled
 
 
@@ -32,6 +32,13 @@ class ConnectionLost(RequestFailed):
 class NoResponse(ConnectionLost):
     """Timeout of a request: the peer is connected and has sent no response."""
 
+
+GAP = "  "
+WIDTH_MIN = 8
+"""Width below which a column of texts is not narrowed."""
+
+_BREAKS = " ,.-_/:"
+"""Characters after which a text is broken rather than elsewhere."""
 
 SHOWN_BYTES_MAX = 8 * 1024
 """Limit of one key, value or header on a terminal."""
@@ -183,3 +190,57 @@ class Progress:
         if self._width:
             print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
             self._width = 0
+
+
+# --- tables
+
+
+class Table:
+    """Headings and rows of texts. `numeric`: columns that are right-aligned; `width`: of a line, None: any."""
+
+    def __init__(
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], width: int | None
+    ) -> None:
+        self._headings, self._rows, self._numeric = headings, rows, numeric
+        self._widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        if width is not None:
+            least = [self._least(index) for index in range(len(headings))]
+            self._widths = fitting(self._widths, least, width - len(GAP) * (len(headings) - 1))
+
+    def _least(self, index: int) -> int:
+        # A number is never broken.
+        longest = max((len(row[index]) for row in self._rows), default=0) if self._numeric[index] else 0
+        return max(longest, min(WIDTH_MIN, self._widths[index]))
+
+    def lines(self) -> tuple[list[str], list[str]]:
+        """Return the lines of the headings, and those of the rows."""
+        return list(self._row(self._headings)), [line for row in self._rows for line in self._row(row)]
+
+    def _row(self, row: Sequence[str]) -> Iterator[str]:
+        cells = [wrapped(text, width) for text, width in zip(row, self._widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            aligned = zip(parts, self._widths, self._numeric, strict=True)
+            yield GAP.join(text.rjust(width) if right else text.ljust(width) for text, width, right in aligned).rstrip()
+
+
+def fitting(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Narrow the widest columns until all together fit into `room`, or have the width `least`."""
+    found = list(widths)
+    while sum(found) > room:
+        wide = [index for index, width in enumerate(found) if width > least[index]]
+        if not wide:
+            break
+        found[max(wide, key=lambda index: found[index])] -= 1
+    return found
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most `width` characters, if possible after a space or a mark."""
+    lines = []
+    while len(text) > width:
+        end = max(text.rfind(each, 0, width) for each in _BREAKS) + 1
+        # A break far in front would make many short lines.
+        end = end if end > width // 2 else width
+        lines.append(text[:end].rstrip())
+        text = text[end:].lstrip(" ")
+    return [*lines, text]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ottla.server.cli.client.output import Progress, RequestFailed, UsageError, print_json, print_pairs, say
-from ottla.server.cli.client.times import parse_time
 from ottla.server.cli.command_line import EXIT_OK, count
 from ottla.server.cli.generation.arrival import (
     DATA_RATE,
@@ -28,8 +27,7 @@ from ottla.server.cli.generation.arrival import (
     Shares,
     Written,
 )
-from ottla.server.cli.generation.kinds import KINDS, TABLE_ROWS_MAX, Changes, names
-from ottla.server.cli.generation.statements import Stated
+from ottla.server.cli.generation.kinds import KINDS, TABLE_ROWS_MAX, Changes, Stated, names
 from ottla.server.cli.on_cluster import (
     add_connection,
     add_json,
@@ -38,6 +36,7 @@ from ottla.server.cli.on_cluster import (
     run_reporting,
     wants_json,
 )
+from ottla.server.cli.places import parse_time
 from ottla.server.cli.records.produce import ACKS, CODECS
 
 if TYPE_CHECKING:

@@ -16,12 +16,11 @@ from ottla.server.cli.client.output import (
     say,
     shown_text,
 )
-from ottla.server.cli.client.times import parse_time
 from ottla.server.cli.command_line import EXIT_OK, is_number
+from ottla.server.cli.inspection.cluster_view import ClusterView, Told, ask_broker, checked_url, together, usual_url
 from ottla.server.cli.inspection.fate import Fate, fate_of
-from ottla.server.cli.inspection.happenings import Told, ask_broker, checked_url, together, usual_url
-from ottla.server.cli.inspection.partition_view import ClusterView
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, run_reporting, wants_json
+from ottla.server.cli.places import parse_time
 from ottla.wire.happenings import KINDS, Happening, as_json, sentence_of, utc_ms
 
 if TYPE_CHECKING:

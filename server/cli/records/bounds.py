@@ -24,7 +24,7 @@ from ottla.server.cli.client.cluster import (
     offsets_since,
 )
 from ottla.server.cli.client.output import UsageError
-from ottla.server.cli.client.times import parse_time
+from ottla.server.cli.places import parse_time
 from ottla.wire.settings import parse_integer
 
 STORED = "stored"

@@ -1,11 +1,21 @@
-"""Plans of reassignments: from the command line as TOPIC:N=ID,ID, or in the files of kafka-reassign-partitions.sh"""
+"""Plans of moves: even ones, and those of the command line (TOPIC:N=ID,ID) or of files of kafka-reassign-partitions.sh.
+
+An even plan, each step with as few moves as it needs:
+    1. replicas on a broker that is to be emptied go to another one
+    2. within each topic no broker has two replicas more than another
+    3. nor has it over all topics
+    4. the same two rules for preferred leaders, the first replicas; that moves no data
+
+Each move makes a sum of squares smaller, so the steps end.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.cli.client.output import UsageError, ids
 from ottla.server.cli.command_line import is_number
@@ -14,9 +24,190 @@ from ottla.server.cli.on_cluster import read_input
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Partition
 
+
 PLAN_BYTES_MAX = 64 << 20
 Targets = dict["Partition", tuple[int, ...]]
 """Replicas that partitions are to have. The first one is the preferred leader."""
+
+
+class Placed(NamedTuple):
+    """Partition with its replicas; the first replica is the preferred leader."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+
+
+class Impossible(Exception):
+    """Error: no plan is possible, because a partition has more replicas than there are brokers."""
+
+
+def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Placed]:
+    """Plan an even spread over `brokers` (ids); return changed partitions with new replicas. Raises Impossible."""
+    for each in partitions:
+        if len(each.replicas) > len(brokers):
+            raise Impossible(
+                f"{each.topic}-{each.partition} has {len(each.replicas)} replicas, which {len(brokers)} brokers cannot hold"
+            )
+    planned, before = list(partitions), list[Placed]()
+    # A move between brokers may allow another one within a topic. Each makes the counts more even, so that this ends.
+    while planned != before:
+        plan, before = _Plan(planned, brokers), planned
+        plan.empty_others()
+        plan.level(plan.replicas, plan.move_replica)
+        plan.count_leads()
+        plan.level(plan.leads, plan.move_lead)
+        planned = plan.result()
+    return [after for first, after in zip(partitions, planned, strict=True) if first != after]
+
+
+class _Counts:
+    """Index of partitions by topic and broker. It also counts them, per broker and topic, and per broker in total."""
+
+    def __init__(self, brokers: Iterable[int]) -> None:
+        self.of_topic: dict[str, Counter[int]] = {}
+        self.of_all = Counter(dict.fromkeys(brokers, 0))
+        self._numbers: dict[tuple[str, int], dict[int, None]] = {}
+
+    def numbers(self, topic: str, broker: int) -> Iterable[int]:
+        return self._numbers.get((topic, broker), ())
+
+    def add(self, topic: str, broker: int, number: int) -> None:
+        self._numbers.setdefault((topic, broker), {})[number] = None
+        self._count(topic, broker, 1)
+
+    def remove(self, topic: str, broker: int, number: int) -> None:
+        del self._numbers[topic, broker][number]
+        self._count(topic, broker, -1)
+
+    def _count(self, topic: str, broker: int, more: int) -> None:
+        self.of_topic.setdefault(topic, Counter())[broker] += more
+        self.of_all[broker] += more
+
+
+class _Plan:
+    def __init__(self, partitions: Sequence[Placed], brokers: Sequence[int]) -> None:
+        self._brokers = sorted(brokers)
+        self._partitions = partitions
+        self._replicas = [list(each.replicas) for each in partitions]
+        self.replicas, self.leads = _Counts(self._brokers), _Counts(self._brokers)
+        for number, each in enumerate(partitions):
+            for broker in each.replicas:
+                self.replicas.add(each.topic, broker, number)
+
+    def result(self) -> list[Placed]:
+        return [
+            each._replace(replicas=tuple(replicas))
+            for each, replicas in zip(self._partitions, self._replicas, strict=True)
+        ]
+
+    def count_leads(self) -> None:
+        """Count how often each broker is preferred leader after the planned moves of replicas."""
+        for number, (each, replicas) in enumerate(zip(self._partitions, self._replicas, strict=True)):
+            if replicas:
+                self.leads.add(each.topic, replicas[0], number)
+
+    # --- one move
+
+    def move_replica(self, topic: str, source: int, target: int) -> bool:
+        """Move one replica of a topic from `source` to `target`; return False if that is not possible."""
+        for number in self.replicas.numbers(topic, source):
+            if target not in self._replicas[number]:
+                self._replace(number, source, target)
+                return True
+        return False
+
+    def _replace(self, number: int, source: int, target: int) -> None:
+        topic, replicas = self._partitions[number].topic, self._replicas[number]
+        replicas[replicas.index(source)] = target
+        self.replicas.remove(topic, source, number)
+        self.replicas.add(topic, target, number)
+
+    def move_lead(self, topic: str, source: int, target: int) -> bool:
+        """Make `target` preferred leader of one partition instead of `source`; return False if that is not possible."""
+        for number in self.leads.numbers(topic, source):
+            replicas = self._replicas[number]
+            if target in replicas:
+                replicas.remove(target)
+                replicas.insert(0, target)
+                self.leads.remove(topic, source, number)
+                self.leads.add(topic, target, number)
+                return True
+        return False
+
+    # --- the steps
+
+    def empty_others(self) -> None:
+        """Move replicas away from brokers that must not hold any (step 1)."""
+        allowed = set(self._brokers)
+        for number, each in enumerate(self._partitions):
+            of_topic, of_all = self.replicas.of_topic.get(each.topic, Counter()), self.replicas.of_all
+            for broker in each.replicas:
+                if broker not in allowed:
+                    free = [other for other in self._brokers if other not in self._replicas[number]]
+                    self._replace(number, broker, min(free, key=lambda other: (of_topic[other], of_all[other])))
+
+    def level(self, counts: _Counts, move: Callable[[str, int, int], bool]) -> None:
+        """Even out each topic, then all topics together: steps 2 and 3 for replicas, step 4 for preferred leaders."""
+        for topic, of_topic in counts.of_topic.items():
+            self._level_topic(topic, of_topic, counts, move)
+        is_better = True
+        while is_better:
+            is_better = any(
+                self._level_pair(source, target, counts, move)
+                for source in sorted(self._brokers, key=lambda each: -counts.of_all[each])
+                for target in sorted(self._brokers, key=lambda each: counts.of_all[each])
+            )
+
+    def _level_topic(
+        self, topic: str, of_topic: Counter[int], counts: _Counts, move: Callable[[str, int, int], bool]
+    ) -> None:
+        is_better = True
+        while is_better:
+            # From whoever has most to whoever has least, of all topics where the topic does not tell.
+            by_load = sorted(self._brokers, key=lambda each: (of_topic[each], counts.of_all[each]))
+            is_better = any(
+                of_topic[source] - of_topic[target] > 1 and move(topic, source, target)
+                for source in reversed(by_load)
+                for target in by_load
+            )
+
+    def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
+        """Move partitions from `source` to `target` in topics where `source` has more; return True if any was moved."""
+        is_better = False
+        for topic, of_topic in counts.of_topic.items():
+            if counts.of_all[source] - counts.of_all[target] <= 1:
+                break
+            if of_topic[source] > of_topic[target]:
+                is_better |= move(topic, source, target)
+        return is_better
+
+
+def with_number(partitions: Sequence[Placed], brokers: Sequence[int], number: int | None) -> list[Placed]:
+    """Give each partition `number` replicas (None: as many as now): the last ones are dropped, new ones go to the emptiest brokers."""
+    load = dict.fromkeys(brokers, 0)
+    found = []
+    for each in partitions:
+        # Replicas on the chosen brokers come first, so that those on other brokers are dropped first.
+        kept = sorted(each.replicas, key=lambda broker: broker not in load)[: number or len(each.replicas)]
+        while number is not None and len(kept) < number:
+            kept.append(min((one for one in load if one not in kept), key=load.__getitem__))
+        for broker in kept:
+            load[broker] = load.get(broker, 0) + 1
+        # Kept replicas keep their order, because the first one is the preferred leader.
+        order = {broker: index for index, broker in enumerate(each.replicas)}
+        found.append(each._replace(replicas=tuple(sorted(kept, key=lambda one: order.get(one, len(order))))))
+    return found
+
+
+def nothing_to_move(brokers: Sequence[int]) -> str:
+    """Return the message that partitions are spread evenly over `brokers` already."""
+    if len(brokers) == 1:
+        return "nothing to move: there is 1 broker"
+    return f"nothing to move: partitions are even over the brokers {ids(brokers)}"
+
+
+# --- plans that are given
 
 
 def add_moves(parser: argparse.ArgumentParser) -> None:

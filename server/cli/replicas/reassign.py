@@ -9,21 +9,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.cli.changes import Step, add_dry_run, carry_out, counted, done_word, report, undo_command
+from ottla.server.cli.client.cluster import live_brokers
 from ottla.server.cli.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table, say
 from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, broker_ids, count
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.server.cli.places import places_of
-from ottla.server.cli.replicas.moves import Ongoing, ongoing, reassign
-from ottla.server.cli.replicas.plans import Targets, add_moves, as_plan, read_targets
-from ottla.server.cli.replicas.reassignment import (
+from ottla.server.cli.replicas.moves import RATES, Ongoing, Throttle, await_moves, ongoing, reassign
+from ottla.server.cli.replicas.plans import (
     Impossible,
     Placed,
-    await_moves,
-    live_brokers,
+    Targets,
+    add_moves,
+    as_plan,
     nothing_to_move,
     plan_spread,
+    read_targets,
+    with_number,
 )
-from ottla.server.cli.replicas.throttle import RATES, Throttle
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster, Partition
@@ -123,7 +125,7 @@ def _plan(cluster: Cluster, options: argparse.Namespace) -> int:
     if replicas is not None and replicas > len(brokers):
         raise RequestFailed(f"{len(brokers)} brokers cannot hold {replicas} replicas of a partition")
     try:
-        placed = _with_number([Placed(*place, each) for place, each in before.items()], brokers, replicas)
+        placed = with_number([Placed(*place, each) for place, each in before.items()], brokers, replicas)
         moved = {each[:2]: each.replicas for each in plan_spread(placed, brokers)}
     except Impossible as problem:
         raise RequestFailed(str(problem)) from None
@@ -145,23 +147,6 @@ def _replicas(topics: Iterable[MetadataResponseTopic]) -> Targets:
         for topic in topics
         for each in topic.partitions
     }
-
-
-def _with_number(partitions: Sequence[Placed], brokers: Sequence[int], number: int | None) -> list[Placed]:
-    """Give each partition `number` replicas (None: as many as now): the last ones are dropped, new ones go to the emptiest brokers."""
-    load = dict.fromkeys(brokers, 0)
-    found = []
-    for each in partitions:
-        # Replicas on the chosen brokers come first, so that those on other brokers are dropped first.
-        kept = sorted(each.replicas, key=lambda broker: broker not in load)[: number or len(each.replicas)]
-        while number is not None and len(kept) < number:
-            kept.append(min((one for one in load if one not in kept), key=load.__getitem__))
-        for broker in kept:
-            load[broker] = load.get(broker, 0) + 1
-        # Kept replicas keep their order, because the first one is the preferred leader.
-        order = {broker: index for index, broker in enumerate(each.replicas)}
-        found.append(each._replace(replicas=tuple(sorted(kept, key=lambda one: order.get(one, len(order))))))
-    return found
 
 
 def _print_moves(before: Mapping[Partition, Sequence[int]], after: Mapping[Partition, Sequence[int]]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.server.cli.changes import DRY_RUN, print_undo, undo_command
+from ottla.server.cli.client.cluster import live_brokers
 from ottla.server.cli.client.output import (
     RequestFailed,
     UsageError,
@@ -18,16 +19,8 @@ from ottla.server.cli.client.output import (
 )
 from ottla.server.cli.command_line import EXIT_OK, broker_ids, count
 from ottla.server.cli.on_cluster import add_connection, add_json, run_on_cluster, wants_json
-from ottla.server.cli.replicas.reassignment import (
-    Impossible,
-    Placed,
-    live_brokers,
-    move,
-    moving,
-    nothing_to_move,
-    placed_partitions,
-    plan_spread,
-)
+from ottla.server.cli.replicas.moves import move, moving, placed_partitions
+from ottla.server.cli.replicas.plans import Impossible, Placed, nothing_to_move, plan_spread
 
 if TYPE_CHECKING:
     from ottla.server.cli.client.cluster import Cluster

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.server.cli.changes import Step, add_dry_run, add_yes, agree, carry_out, report, undo_command
 from ottla.server.cli.client.cluster import failed
 from ottla.server.cli.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
-from ottla.server.cli.client.times import time_text
 from ottla.server.cli.command_line import EXIT_OK, period_ms
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.server.cli.places import time_text
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delegation_tokens import (
     CreatableRenewers,

@@ -8,8 +8,7 @@ import pytest
 
 from ottla.server.cli.cli import main
 from ottla.server.cli.generation.arrival import Arrival, Shares
-from ottla.server.cli.generation.kinds import Changes
-from ottla.server.cli.generation.statements import Stated
+from ottla.server.cli.generation.kinds import Changes, Stated
 
 TABLE = "CREATE TABLE accounts (id INTEGER PRIMARY KEY, name TEXT NOT NULL, balance INTEGER NOT NULL)"
 NOBODY = "127.0.0.1:1"

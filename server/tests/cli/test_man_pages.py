@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.cli import man_pages
+from ottla.server.cli import help as man_pages
 from ottla.server.cli.cli import COMMANDS, main, parser_for
 from ottla.server.cli.command_line import commands_of, options_of
 

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from ottla.server.broker import Broker
 from ottla.server.cli.client.output import UsageError
 from ottla.server.cli.replicas.elect import _preferred, _unclean
-from ottla.server.cli.replicas.plans import parse_plan
-from ottla.server.cli.replicas.reassign import _with_number
-from ottla.server.cli.replicas.reassignment import Placed
-from ottla.server.cli.replicas.throttle import settings_for
+from ottla.server.cli.replicas.moves import settings_for
+from ottla.server.cli.replicas.plans import Placed, parse_plan, with_number
 from ottla.server.tests.cli.commanded import Shell, broker_in_thread
 
 TOPIC = "orders"
@@ -124,11 +122,11 @@ def test_any_json_is_a_plan_or_refused(value: object) -> None:
 
 def test_replicas_are_added_where_fewest_are_and_taken_from_the_end() -> None:
     placed = [Placed("t", 0, (1, 2, 3)), Placed("t", 1, (2, 3, 1))]
-    assert [each.replicas for each in _with_number(placed, [1, 2, 3], 2)] == [(1, 2), (2, 3)]
-    assert [each.replicas for each in _with_number(placed, [1, 3], 2)] == [(1, 3), (3, 1)]
-    more = _with_number([Placed("t", n, (1,)) for n in range(4)], [1, 2, 3], 2)
+    assert [each.replicas for each in with_number(placed, [1, 2, 3], 2)] == [(1, 2), (2, 3)]
+    assert [each.replicas for each in with_number(placed, [1, 3], 2)] == [(1, 3), (3, 1)]
+    more = with_number([Placed("t", n, (1,)) for n in range(4)], [1, 2, 3], 2)
     assert [each.replicas for each in more] == [(1, 2), (1, 3), (1, 2), (1, 3)]
-    assert _with_number(placed, [1], None) == placed
+    assert with_number(placed, [1], None) == placed
 
 
 def test_a_throttle_holds_for_what_is_moved() -> None:

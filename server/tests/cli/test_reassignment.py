@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.server.cli.replicas.reassignment import Impossible, Placed, plan_spread
+from ottla.server.cli.replicas.plans import Impossible, Placed, plan_spread
 
 
 def loads(partitions):

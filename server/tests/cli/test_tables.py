@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.cli.cli import COMMANDS
-from ottla.server.cli.client.output import print_pairs
-from ottla.server.cli.client.tables import GAP, Table, wrapped
+from ottla.server.cli.client.output import GAP, Table, print_pairs, wrapped
 from ottla.wire.tests.effort import examples
 
 words = st.text("ab.-_, /:", max_size=60)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.server.cli.cli import main
 from ottla.server.cli.client.output import RequestFailed, UsageError
-from ottla.server.cli.inspection.happenings import _told, ask_broker, checked_url, usual_url
+from ottla.server.cli.inspection.cluster_view import _told, ask_broker, checked_url, usual_url
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.tests.test_why import Producer
 from ottla.wire.errors import KafkaError

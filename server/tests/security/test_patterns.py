@@ -28,7 +28,7 @@ NOT_OF_CLIENTS = {
     "ottla.server.config.broker_config._URL_CREDENTIALS",
     "ottla.server.config.properties._OF_KUBERNETES",
     "ottla.server.config.properties._PLACES",
-    "ottla.server.cli.client.times._PART",
+    "ottla.server.cli.places._PART",
     "ottla.server.launch.cluster_children.CONSOLE",  # the first lines of a broker that the command started
 }
 # Each of their repetitions ends at a comma that it cannot match itself, which the look at a pattern does not see within
