@@ -168,9 +168,10 @@ class ConfluentProducer(_SyncTransactions):
         serialize = getattr(self._client, f"_{part}_serializer", None)
         if serialize is None:
             return None
-        from confluent_kafka.serialization import SerializationContext
+        from confluent_kafka.serialization import MessageField, SerializationContext
 
-        return lambda each: serialize(each, SerializationContext(topic, part))
+        field = MessageField(part)
+        return lambda each: serialize(each, SerializationContext(topic, field))
 
     def __len__(self) -> int:
         return len(self._client)

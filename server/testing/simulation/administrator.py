@@ -34,9 +34,11 @@ class Administrator:
         self._client = simulation.connections("administrator")
 
     async def reassign(self) -> None:
-        topic, partition = self._chance.choice(self._simulation.partitions)
-        brokers = [each.node_id for each in self._simulation.brokers]
-        replicas = self._chance.sample(brokers, self._chance.choice((2, 3, 3)))
+        brokers, partitions = [each.node_id for each in self._simulation.brokers], self._simulation.partitions
+        if not partitions:
+            return
+        topic, partition = self._chance.choice(partitions)
+        replicas = self._chance.sample(brokers, min(self._chance.choice((2, 3, 3)), len(brokers)))
         wanted = ReassignablePartition(
             partition_index=partition, replicas=None if self._chance.random() < 0.1 else replicas
         )

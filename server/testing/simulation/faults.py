@@ -158,8 +158,8 @@ class Faults:
         role = self._chance.choice(("controller", "leader", "any"))
         if role == "controller":
             found = [each for each in self._brokers if each.is_controller]
-        elif role == "leader":
-            partition = self._chance.choice(self._simulation.partitions)
+        elif role == "leader" and (partitions := self._simulation.partitions):
+            partition = self._chance.choice(partitions)
             found = [each for each in self._brokers if each.leads(*partition)]
         else:
             found = []
@@ -267,7 +267,8 @@ class Faults:
 
     async def _leave_alone(self) -> None:
         """The followers of a slow leader are away until it has taken them out of sync, and come back."""
-        topic, partition = self._chance.choice(self._simulation.partitions)
+        partitions = self._simulation.partitions
+        topic, partition = self._chance.choice(partitions) if partitions else ("", 0)
         leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
         if leader is None:
             return
@@ -342,6 +343,8 @@ class Faults:
 
     async def _cut_between_brokers(self) -> None:
         target, ways = self._target(), self._ways()
+        if len(self._brokers) == 1:
+            return
         other = self._chance.choice([each for each in self._brokers if each is not target])
         others = range(other.node_id, other.node_id + 1)
         self._block(target, others, **ways)

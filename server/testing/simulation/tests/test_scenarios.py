@@ -225,6 +225,14 @@ def test_members_come_and_go_while_brokers_die(group_protocol: str) -> None:
     assert result.is_good, result
 
 
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_faults_come_before_there_is_a_topic_and_to_few_brokers(brokers: int) -> None:
+    async def waits(sim: Simulation) -> None:
+        await sim.sleep(90)
+
+    simulate(waits, seeds=range(3), brokers=brokers, faults=FAULTS).check()
+
+
 async def _transacts_first_way(sim: Simulation) -> None:
     await _transacts(sim, 1)
 
