@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 
-from ottla.server.testing.profiles import PROFILES
+from ottla.server.testing.profiles.profiles import PROFILES
 from ottla.testing import Kafka
 
 RELEASES = {"kafka-0.10": (0, 10, 2), "kafka-1.1": (1, 1), "kafka-2.8": (2, 8), "kafka-3.9": (3, 9)}

@@ -6,7 +6,7 @@ python -m compat_tests.docs.profiles
 from compat_tests.docs.pages import DOCS
 
 from ottla.server.dispatch.apis import APIS
-from ottla.server.testing.profiles import PROFILES, Profile
+from ottla.server.testing.profiles.profiles import PROFILES, Profile
 
 PAGE = DOCS / "profiles.md"
 HEAD = """\
@@ -17,7 +17,7 @@ This page is made by `python -m compat_tests.docs.profiles` from what the profil
 A broker inside a test can behave as an older release of Kafka, or as a hosted service by what its documentation says. So an
 application meets in its tests what it will meet there: requests that are missing, settings that are refused, other defaults.
 
-<!-- tested by: compat_tests/clients/test_profiles.py, server/testing/tests/test_profiles.py -->
+<!-- tested by: compat_tests/clients/test_profiles.py, server/testing/profiles/tests/test_profiles.py -->
 
     with Kafka(profile="kafka-2.8") as kafka: ...          in Python
     @pytest.mark.ottla_profile("msk-serverless")           a test, a class or a module; ottla_profile = NAME in pytest's ini file: all

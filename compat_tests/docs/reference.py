@@ -13,7 +13,7 @@ from compat_tests.docs.pages import DOCS
 
 import ottla.testing
 import ottla.testing.client
-from ottla.server.testing.control_operations import OPERATIONS
+from ottla.server.testing.control.operations import OPERATIONS
 
 PAGE = DOCS / "testing-reference.md"
 HEAD = """# Every call of `ottla.testing`

@@ -2,7 +2,7 @@
 
 from compat_tests.docs import profiles
 
-from ottla.server.testing.profiles import PROFILES
+from ottla.server.testing.profiles.profiles import PROFILES
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -8,7 +8,7 @@ import trio
 from compat_tests.simulation.cluster import Plan, Simulation
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.server.testing.memory_coordination import Agenda, MemoryCoordination
+from ottla.server.testing.memory.coordination import Agenda, MemoryCoordination
 from ottla.server.testing.simulation.brokers import SimBroker
 from ottla.server.testing.simulation.virtual import run
 

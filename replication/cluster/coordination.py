@@ -1,7 +1,7 @@
 """The port to the coordination service: a tree of small versioned nodes, as ZooKeeper's.
 
 Adapters are `server/cluster/coordination/embedded.py` (one broker, in process, a durable journal),
-`server/cluster/coordination/zookeeper.py` (Apache ZooKeeper) and `server/testing/memory_coordination.py` (many brokers in one
+`server/cluster/coordination/zookeeper.py` (Apache ZooKeeper) and `server/testing/memory/coordination.py` (many brokers in one
 process, for tests). What every adapter promises:
 
 * A write is a `multi`: all of its operations happen or none does, and it is durable when the call returns. The first

@@ -14,7 +14,7 @@ from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.log.tests.logs import batch
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.manager import ReplicaManager
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 NODE = 1
 TOPIC_ID = bytes(range(16))

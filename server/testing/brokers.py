@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.log.storage import FileRegion
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.memory_storage import MemoryFile
+from ottla.server.testing.memory.storage import MemoryFile
 
 if TYPE_CHECKING:
-    from ottla.server.testing.lab import Lab
-    from ottla.server.testing.node import Node
+    from ottla.server.testing.world.lab import Lab
+    from ottla.server.testing.world.node import Node
 
 
 class LabBroker:

@@ -129,7 +129,7 @@ def _control(kafka: Kafka, address: str | None, token: str | None) -> Iterator[s
     if address is None:
         yield None
         return
-    from ottla.server.testing.control import Control  # here, because it loads an HTTP server
+    from ottla.server.testing.control.control import Control  # here, because it loads an HTTP server
 
     place = parse_http_listener(f":{address}" if address.isascii() and address.isdecimal() else address)
     if place is None:

@@ -34,8 +34,8 @@ from ottla.wire.messages.share_group import ShareGroupDescribeRequest, ShareGrou
 from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 
 if TYPE_CHECKING:
-    from ottla.server.testing.lab import Lab
-    from ottla.server.testing.world import World
+    from ottla.server.testing.world.lab import Lab
+    from ottla.server.testing.world.world import World
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 STABLE = "Stable"

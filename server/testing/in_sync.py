@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.partitions import PartitionState, state_of
-from ottla.server.testing.world import PAUSE_S, SHOWN_LOOKS
+from ottla.server.testing.world.clock import pause
+from ottla.server.testing.world.world import PAUSE_S, SHOWN_LOOKS
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
-    from ottla.server.testing.node import Node
-    from ottla.server.testing.world import World
+    from ottla.server.testing.world.node import Node
+    from ottla.server.testing.world.world import World
 
 LEADER_LOOKS = 1_000
 """Looks for a leader: two seconds."""

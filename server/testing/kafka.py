@@ -17,13 +17,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from ottla.server.testing.brokers import LabBroker
-from ottla.server.testing.chaos import SEED_MAX, Chaos, Happened
+from ottla.server.testing.chaos.chaos import SEED_MAX, Chaos, Happened
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.in_sync import expand_isr, shrink_isr
-from ottla.server.testing.lab import Lab
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
-from ottla.server.testing.profiles import PROFILE
+from ottla.server.testing.profiles.profiles import PROFILE
 from ottla.server.testing.records import (
     Record,
     append,
@@ -34,11 +33,12 @@ from ottla.server.testing.records import (
     partition_counts,
     read_all,
 )
-from ottla.server.testing.snapshot_files import Snapshot
-from ottla.server.testing.snapshots import fork, restore, take
+from ottla.server.testing.snapshots.files import Snapshot
+from ottla.server.testing.snapshots.snapshots import fork, restore, take
 from ottla.server.testing.tls import authority_in, security_in, tls_settings
 from ottla.server.testing.transactions import Transaction, fence, list_transactions
-from ottla.server.testing.world import World
+from ottla.server.testing.world.lab import Lab
+from ottla.server.testing.world.world import World
 
 if TYPE_CHECKING:
     from ottla.server.cli.inspection.fate import Fate

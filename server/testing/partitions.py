@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError, check
-from ottla.server.testing.world import PAUSE_S, SHOWN_LOOKS
+from ottla.server.testing.world.clock import pause
+from ottla.server.testing.world.world import PAUSE_S, SHOWN_LOOKS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.partition_reassignments import (
@@ -17,7 +17,7 @@ from ottla.wire.messages.partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from ottla.server.testing.world import World
+    from ottla.server.testing.world.world import World
 
 PREFERRED = 0
 TIMEOUT_MS = 30_000

@@ -19,7 +19,7 @@ from ottla.wire.records import iter_batches
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
-    from ottla.server.testing.world import World
+    from ottla.server.testing.world.world import World
 
 BY_NAME = 12  # the last version of Produce that names topics and not their ids
 READ_BYTES = 1 << 20

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
-from ottla.server.testing.clock import pause
 from ottla.server.testing.errors import LabError, check
-from ottla.server.testing.world import PAUSE_S, SHOWN_LOOKS, TRANSACTION
+from ottla.server.testing.world.clock import pause
+from ottla.server.testing.world.world import PAUSE_S, SHOWN_LOOKS, TRANSACTION
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 
 if TYPE_CHECKING:
-    from ottla.server.testing.world import World
+    from ottla.server.testing.world.world import World
 
 TIMEOUT_MS = 60_000
 

@@ -20,10 +20,10 @@ from ottla.wire.messages.describe_transactions import DescribeProducersRequest, 
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
-    from ottla.server.testing.lab import Lab
-    from ottla.server.testing.node import Node
     from ottla.server.testing.wire_tap.wire import Wire
     from ottla.server.testing.wire_tap.wire_request import WireRequest
+    from ottla.server.testing.world.lab import Lab
+    from ottla.server.testing.world.node import Node
 
 RETRY = "retry"
 RETRIES_LOOKED_MAX = 2_000

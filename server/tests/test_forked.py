@@ -44,9 +44,9 @@ FORETOLD = {
     "server/rest/client/cluster.py": "a proxy asks the brokers in any order",
     "server/rest/client/producer.py": "records without keys go to any partition",
     "server/testing/kafka.py": "faults of a seed",
-    "server/testing/memory_coordination.py": "a simulation's seed",
-    "server/testing/memory_storage.py": "a simulation's seed",
-    "server/testing/chaos.py": "faults of a seed",
+    "server/testing/memory/coordination.py": "a simulation's seed",
+    "server/testing/memory/storage.py": "a simulation's seed",
+    "server/testing/chaos/chaos.py": "faults of a seed",
     "server/testing/client/client.py": "a client for tests asks the brokers in any order",
     "server/testing/client/connections.py": "a client for tests asks the brokers in any order",
     "server/testing/client/streams.py": "a client for tests asks the brokers in any order",
@@ -59,7 +59,7 @@ FORETOLD = {
     "server/testing/simulation/processors.py": "a simulation's seed",
     "server/testing/simulation/scenarios.py": "a simulation's seed",
     "server/testing/simulation/virtual.py": "a simulation's seed",
-    "server/testing/world.py": "a test's seed",
+    "server/testing/world/world.py": "a test's seed",
 }
 
 

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always
 from ottla.replication.log.storage import Buffer, DirectoryLock, Storage, StorageFile
-from ottla.server.testing.memory_storage import ShortWrite
+from ottla.server.testing.memory.storage import ShortWrite
 
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)
 WRITES = frozenset(("append",))

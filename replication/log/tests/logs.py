@@ -11,7 +11,7 @@ from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.verification import NOT_REQUIRED
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.record_encoding import encode_batch

@@ -28,7 +28,7 @@ from ottla.replication.log.tests.logs import (
     read_records,
     segment_bases,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType
 from ottla.wire.legacy_records import encode_message_set

@@ -32,7 +32,7 @@ from ottla.replication.log.tests.logs import (
     read_records,
     segment_bases,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.control_batches import ControlType
 from ottla.wire.record_decoding import decode_records

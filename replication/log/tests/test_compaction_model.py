@@ -33,7 +33,7 @@ from ottla.replication.log.tests.logs import (
     new_log,
     read_batches,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.record_decoding import decode_records

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, LIMIT_MIN, Descriptors, raise_limit
 from ottla.replication.log.storage import FileCache, FileRegion, LazyFile
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 
 @pytest.mark.thorough

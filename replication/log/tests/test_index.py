@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.replication.log import index as index_module
 from ottla.replication.log.index import CorruptIndex, OffsetIndex, TimeIndex
 from ottla.replication.log.storage import FileCache
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.tests.effort import examples
 
 BASE = 1000

@@ -23,7 +23,7 @@ from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import find, read_batches, read_records
 from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.replication.log.transaction_index import AbortedTransaction
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.records import iter_batches
 
 

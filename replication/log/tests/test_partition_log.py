@@ -42,7 +42,7 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.time_search import MAX_TIMESTAMP
-from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
+from ottla.server.testing.memory.storage import MemoryFile, MemoryStorage
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_encoding import encode_pairs

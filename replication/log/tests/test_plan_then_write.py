@@ -25,7 +25,7 @@ from ottla.replication.log.tests.logs import (
     read_batches,
     segment_bases,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import KafkaError
 

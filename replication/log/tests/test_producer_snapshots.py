@@ -12,7 +12,7 @@ from ottla.replication.log import producers as producers_module
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import decode_snapshot
 from ottla.replication.log.tests.logs import NOW_MS, ROOT, append, idempotent, load, new_log
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 DAY_MS = 86_400_000
 

@@ -10,7 +10,7 @@ import pytest
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.removal import Removal, older, time_of_first, time_of_last
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, load, log_directory, new_log
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.records import NO_TIMESTAMP
 
 

@@ -16,7 +16,7 @@ from ottla.replication.log.segment import CURSORS_MAX, RECENT_MAX, Segment
 from ottla.replication.log.storage import FileCache
 from ottla.replication.log.tests.logs import batch, batches_of, contents
 from ottla.replication.log.time_search import find_in
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.records import BatchHeader, assign_offsets, read_header
 from ottla.wire.tests.effort import examples
 

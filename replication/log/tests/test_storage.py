@@ -25,7 +25,7 @@ from ottla.replication.log.storage import (
     OsStorage,
     Storage,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.errors import ErrorCode
 
 

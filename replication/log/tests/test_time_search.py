@@ -17,7 +17,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, find, load, new_log
 from ottla.replication.log.tests.test_segment import BASE, Filled
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampSearch, check_sizes_until, find_in
-from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
+from ottla.server.testing.memory.storage import MemoryFile, MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set

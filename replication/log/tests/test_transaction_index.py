@@ -9,7 +9,7 @@ import pytest
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.storage import FileCache
 from ottla.replication.log.transaction_index import AbortedInRange, AbortedTransaction, TransactionIndex
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 PATH = "/00000000000000000000.txnindex"
 # Producers 1 and 2 abort one after the other; 3 had begun before both and aborts last.

@@ -10,7 +10,7 @@ from ottla.replication.log import segment_snapshots as truncation_module
 from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, idempotent, marker, new_log
-from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
+from ottla.server.testing.memory.storage import MemoryFile, MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.tests.effort import examples

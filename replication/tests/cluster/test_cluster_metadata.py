@@ -16,7 +16,7 @@ from ottla.replication.cluster.kraft_metadata import (
     UnreadableMetadata,
     read_cluster_metadata,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record, assign_offsets
 from ottla.wire.schema import Struct

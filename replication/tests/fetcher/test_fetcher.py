@@ -23,7 +23,7 @@ from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, 
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.removals import Removals
 from ottla.replication.tests.leading import Leader, failing
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest

@@ -15,7 +15,7 @@ from ottla.replication.replica_manager.directories import (
     hold_directories,
     make_directories,
 )
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 DIRECTORY_ID = bytes(range(16))
 

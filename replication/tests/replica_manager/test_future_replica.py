@@ -11,7 +11,7 @@ from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import NOW_MS, batch, log_directory, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.future_replica import FutureReplica, common_end
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.errors import KafkaError
 
 NODE = 1

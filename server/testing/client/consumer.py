@@ -17,6 +17,7 @@ from ottla.server.testing.client.answers import NOT_COORDINATOR, NOT_LEADER, NoA
 from ottla.server.testing.client.classic_membership import ClassicMembership
 from ottla.server.testing.client.connections import Channel
 from ottla.server.testing.client.membership import ConsumerMembership, Membership
+from ottla.server.testing.history.from_wire import shown_records
 from ottla.server.testing.history.observed import Observations
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -25,8 +26,7 @@ from ottla.wire.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.wire.record_decoding import decode_records
-from ottla.wire.records import Record, iter_batches
+from ottla.wire.records import Record
 
 FETCH_AT_MOST, COMMIT_AT_MOST = 12, 9
 MAX_WAIT_MS = 500
@@ -49,26 +49,6 @@ class ConsumerRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-def shown_records(records: bytes, aborted: Sequence[tuple[int, int]], position: int) -> tuple[list[Record], int]:
-    """Return the records of a fetch from `position` on, and where to go on.
-
-    `aborted`: first offsets and producer ids of transactions whose records are left out, as a response to a read_committed
-    fetch names them.
-    """
-    found: list[Record] = []
-    hidden: set[int] = set()
-    left = sorted(aborted)
-    for header, start, _ in iter_batches(records):
-        while left and left[0][0] < header.next_offset:
-            hidden.add(left.pop(0)[1])
-        if header.is_control:
-            hidden.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in hidden):
-            found += [each for each in decode_records(records, start) if each.offset >= position]
-        position = max(position, header.next_offset)
-    return found, position
 
 
 class _Fetched(NamedTuple):

@@ -11,7 +11,6 @@ sequence number. A consumer is a connection that fetches: where it goes on is in
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ottla.server.testing.client.consumer import shown_records
 from ottla.server.testing.history.observed import ConsumerLog, Observations, ProducerLog, SendingLog
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.messages.fetch import FetchRequest
@@ -21,13 +20,33 @@ from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from ottla.wire.record_decoding import decode_records
-from ottla.wire.records import iter_batches
+from ottla.wire.records import Record, iter_batches
 
 Place = tuple[str, int]
 NameOf = Callable[[bytes], str | None]
 NO_TOPIC_ID = bytes(16)
 ALL = -1
 DUPLICATE_SEQUENCE_NUMBER = 46
+
+
+def shown_records(records: bytes, aborted: Sequence[tuple[int, int]], position: int) -> tuple[list[Record], int]:
+    """Return the records of a fetch from `position` on, and where to go on.
+
+    `aborted`: first offsets and producer ids of transactions whose records are left out, as a response to a read_committed
+    fetch names them.
+    """
+    found: list[Record] = []
+    hidden: set[int] = set()
+    left = sorted(aborted)
+    for header, start, _ in iter_batches(records):
+        while left and left[0][0] < header.next_offset:
+            hidden.add(left.pop(0)[1])
+        if header.is_control:
+            hidden.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in hidden):
+            found += [each for each in decode_records(records, start) if each.offset >= position]
+        position = max(position, header.next_offset)
+    return found, position
 
 
 class Exchange(NamedTuple):

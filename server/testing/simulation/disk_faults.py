@@ -13,7 +13,7 @@ import trio
 
 from ottla.server.testing.history.fault_kinds import FaultKind
 from ottla.server.testing.history.history import FaultBegan, FaultEnded
-from ottla.server.testing.memory_storage import ShortWrite
+from ottla.server.testing.memory.storage import ShortWrite
 from ottla.server.testing.simulation.brokers import SimBroker
 from ottla.server.testing.simulation.cluster import SimCluster
 

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from ottla.server.config.broker_config import ConfigError
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
-from ottla.server.testing.loop import LabLoop
+from ottla.server.testing.world.loop import LabLoop
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

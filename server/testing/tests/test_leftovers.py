@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from ottla.server.testing.kafka import Kafka
-from ottla.server.testing.node import Node
 from ottla.server.testing.tests.pytest_words import WORDS
+from ottla.server.testing.world.node import Node
 
 ENDS = {
     "passes": "pass",

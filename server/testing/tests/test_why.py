@@ -11,7 +11,7 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.why import why
 from ottla.server.testing.wire_tap.wire import Wire
-from ottla.server.testing.world import TRANSACTION
+from ottla.server.testing.world.world import TRANSACTION
 from ottla.wire.errors import KafkaError
 from ottla.wire.happenings import utc_ms
 from ottla.wire.messages.delete_topics import (

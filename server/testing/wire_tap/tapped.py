@@ -19,7 +19,7 @@ import trio
 from ottla.replication.log.storage import NotCached
 from ottla.server.network.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.network.transport import PageMissing, PlainTransport
-from ottla.server.testing.memory_storage import MemoryFile
+from ottla.server.testing.memory.storage import MemoryFile
 from ottla.server.testing.wire_tap.conversation import Tap
 from ottla.server.testing.wire_tap.ruled_conversation import RuledConversation
 from ottla.server.testing.wire_tap.rules import Rules

@@ -21,7 +21,7 @@ from ottla.server.api.fetch.reading import TRIES_MAX, each_warmed
 from ottla.server.api.fetch.waiting import WaitingFetch
 from ottla.server.api.handlers.fetch import fetch
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
+from ottla.server.testing.memory.storage import MemoryFile, MemoryStorage
 from ottla.server.tests.api.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.tests.effort import first

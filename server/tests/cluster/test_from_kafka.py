@@ -26,7 +26,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem, h
 from ottla.server.cluster.coordination import messages
 from ottla.server.cluster.start import from_kafka
 from ottla.server.cluster.start.from_kafka import FoundCluster, FoundTopic, adopt, find_cluster
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.administered import opened
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import NO_TIMESTAMP, Record

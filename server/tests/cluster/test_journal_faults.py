@@ -39,7 +39,7 @@ from ottla.server.cluster.coordination import embedded
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.coordination.journal import DamagedJournal
 from ottla.server.serving import StartupError, _startup_problem, _stopped
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 DIRECTORY = Path("/data")
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)

@@ -17,7 +17,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.server.cluster.coordination.probed_session import SURE_SHARE
-from ottla.server.testing.memory_coordination import Agenda, MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import Agenda, MemoryCoordination, MemoryService
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 6.0

@@ -17,7 +17,7 @@ from ottla.replication.log.tests.failing_calls import WRITES
 from ottla.server.cluster import administration, member
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.session import settle_cluster_id
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -21,7 +21,7 @@ from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.coordination import embedded
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.coordination.journal import JOURNAL_NAME
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.wire.errors import KafkaError
 

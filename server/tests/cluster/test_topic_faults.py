@@ -31,7 +31,7 @@ from ottla.replication.log.tests.failing_calls import (
 from ottla.replication.log.tests.failing_calls import run_case as run_one
 from ottla.replication.log.tests.logs import batch
 from ottla.server.cluster.controller import decision_writer
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.administered import opened
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -42,7 +42,7 @@ from ottla.server.cluster.coordination.messages import Frame, Frames, Hello
 from ottla.server.cluster.coordination.sockets import FramedSocket, HeldElsewhere, connected, listening
 from ottla.server.cluster.coordination.tree_client import ServedCoordination
 from ottla.server.cluster.coordination.tree_server import TreeBroken, hold_tree, serve_tree
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 60.0  # for what is not about silence

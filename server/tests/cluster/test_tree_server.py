@@ -25,7 +25,7 @@ from ottla.server.cluster.coordination.tree_client import ServedCoordination
 from ottla.server.cluster.coordination.tree_server import hold_tree
 from ottla.server.launch.supervisor import Report
 from ottla.server.launch.workers_command import _keep
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 
 DIRECTORY = Path("/data")
 JOURNAL = str(DIRECTORY / JOURNAL_NAME)

@@ -14,7 +14,7 @@ from ottla.replication.log.tests.logs import NOW_MS, batch, new_log, read_batche
 from ottla.replication.partition.partition import Partition
 from ottla.server.coordinators import coordinator_log
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_encoding import encode_pairs
 

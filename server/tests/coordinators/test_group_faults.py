@@ -21,7 +21,7 @@ from ottla.replication.config import LogConfig
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
 from ottla.server.coordinators.coordinators import ProducerIdBlocks
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.cluster.test_topic_faults import Life
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.classic_group import (

@@ -17,7 +17,7 @@ from ottla.replication.partition.removals import Removals
 from ottla.server.api.handlers.delete_topics import Deletion, delete_records
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.network.deadlines import Deadlines
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 

@@ -11,7 +11,7 @@ from ottla.replication.log.tests.logs import append, batch, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.server.api.handlers.list_offsets import SEARCHES_AT_ONCE, list_offsets
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.testing.memory_storage import MemoryFile
+from ottla.server.testing.memory.storage import MemoryFile
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (

@@ -22,7 +22,7 @@ from ottla.server.api.handlers.produce import produce
 from ottla.server.api.produce.fast_path import FAST_PATH
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.network.calls import Call
-from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.wire import compressed_walk

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.server.testing.brokers import LabBroker as LabBroker
-    from ottla.server.testing.chaos import Chaos as Chaos
+    from ottla.server.testing.chaos.chaos import Chaos as Chaos
     from ottla.server.testing.errors import LabError as LabError
     from ottla.server.testing.groups import Group as Group
     from ottla.server.testing.groups import GroupMember as GroupMember
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from ottla.server.testing.kafka import Kafka as Kafka
     from ottla.server.testing.kafka import Repeat as Repeat
     from ottla.server.testing.partitions import PartitionState as PartitionState
-    from ottla.server.testing.profiles import Profile as Profile
-    from ottla.server.testing.profiles import profile_of as profile_of
+    from ottla.server.testing.profiles.profiles import Profile as Profile
+    from ottla.server.testing.profiles.profiles import profile_of as profile_of
     from ottla.server.testing.records import Record as Record
     from ottla.server.testing.simulation.scenarios import Simulation as Simulation
     from ottla.server.testing.simulation.scenarios import simulate as simulate
-    from ottla.server.testing.snapshot_files import Snapshot as Snapshot
+    from ottla.server.testing.snapshots.files import Snapshot as Snapshot
     from ottla.server.testing.transactions import Transaction as Transaction
     from ottla.server.testing.why import Cause as Cause
     from ottla.server.testing.why import Why as Why
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Cause": "why",
-    "Chaos": "chaos",
+    "Chaos": "chaos.chaos",
     "Clock": "kafka",
     "Group": "groups",
     "GroupMember": "groups",
@@ -54,18 +54,18 @@ _NAMES = {
     "LabBroker": "brokers",
     "LabError": "errors",
     "PartitionState": "partitions",
-    "Profile": "profiles",
+    "Profile": "profiles.profiles",
     "Record": "records",
     "Repeat": "kafka",
     "Rule": "wire_tap.rules",
     "RuleMaker": "wire_tap.rules",
     "Simulation": "simulation.scenarios",
-    "Snapshot": "snapshot_files",
+    "Snapshot": "snapshots.files",
     "Transaction": "transactions",
     "Why": "why",
     "Wire": "wire_tap.wire",
     "WireRequest": "wire_tap.wire_request",
-    "profile_of": "profiles",
+    "profile_of": "profiles.profiles",
     "simulate": "simulation.scenarios",
 }
 """Public names, and the modules of `ottla.server.testing` that hold them."""

@@ -117,7 +117,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     done = yield
     faults = item.stash.get(_FAULTS, [])
     if faults and item.config.getoption("--ottla-shrink"):
-        from ottla.server.testing.shrinking import fewest
+        from ottla.server.testing.chaos.shrinking import fewest
 
         seed = faults[0].seed
         kept = fewest(sorted({each.number for each in faults}), lambda numbers: _fails(item, seed, numbers))
@@ -169,7 +169,7 @@ def _snapshot(request: pytest.FixtureRequest) -> Snapshot | None:
 
 def _profile(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the setting of the lab that names the test's profile; nothing if the test has none."""
-    from ottla.server.testing import profiles
+    from ottla.server.testing.profiles import profiles
 
     mark = request.node.get_closest_marker(PROFILE)
     if mark is None:

@@ -1,0 +1,116 @@
+"""Faults by a seed: the same seed gives the same schedule, all is mended at the end, and the fewest faults are found."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.testing.chaos.chaos import Chaos
+from ottla.server.testing.chaos.shrinking import fewest
+from ottla.server.testing.kafka import Kafka, Repeat
+from ottla.server.testing.tests.pytest_words import WORDS
+
+pytest_plugins = ["pytester"]
+
+
+def made_by(kafka: Kafka, seed: int | None, seconds: float = 5, **how: object) -> Chaos:
+    with kafka.chaos(seed, **how) as chaos:  # type: ignore[arg-type]
+        kafka.clock.advance(seconds)
+    return chaos
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_the_same_seed_makes_the_same_faults_and_all_is_well_afterwards(brokers: int):
+    with Kafka(brokers) as kafka:
+        kafka.topic("orders")
+        kafka.clock.freeze()
+        first, second = (made_by(kafka, 7) for _ in range(2))
+        kafka.clock.speed(1)
+        told = [[each.text for each in chaos.happened] for chaos in (first, second)]
+        length = min(map(len, told))
+        assert length >= 3 and told[0][:length] == told[1][:length]
+        assert [each.text for each in made_by(kafka, 8).happened][:length] != told[0][:length]
+        assert all(each.is_running for each in kafka.brokers)
+        kafka.reset()
+        kafka.topic("orders")
+        assert kafka.produce("orders", "x")[0].offset == 0
+
+
+def test_only_some_faults_of_a_seed_are_made():
+    with Kafka() as kafka:
+        whole = {each.number: each.text for each in made_by(kafka, 7).happened}
+        kafka.repeat = Repeat(7, {2, 3})
+        assert {each.number: each.text for each in made_by(kafka, None).happened} == {n: whole[n] for n in (2, 3)}
+        assert kafka.faults[-1].seed == 7 and "chaos(seed=7): 2 faults" in kafka.report()
+
+
+def test_a_broker_that_cannot_start_again_is_told_and_the_lab_lives_on():
+    with Kafka() as kafka:
+        kafka.broker(0).fill_disk()
+        assert any("could not be mended: " in each.text for each in made_by(kafka, 7, faults=["kill"]).happened)
+        kafka.broker(0).free_disk()
+        kafka.broker(0).start()
+        assert kafka.produce(kafka.topic("orders"), "x")[0].offset == 0
+
+
+def test_faults_that_end_in_the_middle_of_a_stop_leave_no_broker_down():
+    with Kafka() as kafka:
+        kafka.topic("orders")
+        for seed in range(8):
+            with kafka.chaos(seed, ["stop"]) as chaos:
+                node = kafka.world.node(0)
+                while node.is_running and node._stop is not None and not node._stop.requested.is_set():
+                    time.sleep(0.001)
+            assert chaos.happened and kafka.broker(0).is_running
+
+
+def test_a_snapshot_is_put_back_while_faults_are_made():
+    with Kafka() as kafka:
+        kafka.topic("orders")
+        snapshot = kafka.snapshot()
+        with kafka.chaos(1, ["kill", "stop", "fill_disk"]):
+            for _ in range(30):
+                kafka.restore(snapshot)
+        assert kafka.broker(0).is_running and kafka.topics() == {"orders": 1}
+
+
+@given(st.sets(st.integers(0, 30), max_size=12), st.integers(1, 30))
+def test_the_fewest_that_fail_are_found(needed: set[int], count: int):
+    elements = list(range(count))
+    found = fewest(elements, lambda kept: needed <= set(kept), tries_max=10_000)
+    assert found == (sorted(needed) if needed <= set(elements) else None)
+
+
+def test_a_failing_test_tells_its_faults_and_they_are_shrunk(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        """
+        def test_stops_hurt(kafka):
+            with kafka.chaos(faults=["stop", "disconnect", "late_answer"]):
+                kafka.clock.advance(5)
+            assert not any("is stopped" in each.text for each in kafka.faults)
+
+        def test_errors_hurt(kafka):
+            with kafka.chaos(faults=["late_answer", "error_answer"]):
+                kafka.clock.advance(5)
+            assert not any("Fetch requests are answered KAFKA" in each.text for each in kafka.faults)
+
+        def test_is_well(kafka):
+            with kafka.chaos(faults=["disconnect"]):
+                kafka.clock.advance(1)
+        """
+    )
+    result = pytester.runpytest_inprocess(*WORDS, "--ottla-seed", "7", "--ottla-shrink")
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_stops_hurt fails with 1 of * faults (--ottla-seed 7):",
+            "  broker 0 is stopped, and started after *",
+            "*test_errors_hurt fails with 1 of * faults (--ottla-seed 7):",
+            "  the next 2 Fetch requests are answered KAFKA_STORAGE_ERROR *8?",
+            "*- Ottla -*",
+            "chaos(seed=7): * faults",
+        ]
+    )
