@@ -7,7 +7,7 @@ packet does. Clients are in reach of all brokers.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.replication.log.storage import FileRegion
@@ -55,16 +55,20 @@ class LabBroker:
     # ------------------------------------------------------------------ its process
 
     def kill(self) -> None:
-        """End the broker as SIGKILL does. Its data stays, and its session with the coordination tree ends at once."""
+        """End the broker as SIGKILL does. Its data stays, its session ends at once, and other brokers take over its partitions."""
         self._lab.call(self._lab.world.kill, self.node_id)
 
     def stop(self) -> None:
         """Stop the broker as SIGTERM does: other brokers take over its partitions, and its logs are flushed."""
-        self._lab.call(self._node.stop)
+        self._lab.call(self._change, self._node.stop)
 
     def start(self) -> None:
-        """Start the broker with the data that it had; return when it serves clients. Raises LabError if it runs."""
-        self._lab.call(self._node.start)
+        """Start the broker with the data that it had; return when it serves clients and leads what it is to lead. Raises LabError."""
+        self._lab.call(self._change, self._node.start)
+
+    async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
+        await change()
+        await self._lab.world.until_settled()
 
     def restart(self) -> None:
         """Stop the broker as SIGTERM does, and start it again."""
@@ -86,9 +90,9 @@ class LabBroker:
 
     def resume(self) -> None:
         """End `pause`. Connections with waiting requests are closed, and their clients send them again."""
-        self._lab.loop.call_sync(self._resume)
+        self._lab.call(self._change, self._resume)
 
-    def _resume(self) -> None:
+    async def _resume(self) -> None:
         self._lab.world.heal(self.node_id)
         self._lab.world.let_speak(node=self.node_id)
 
@@ -106,14 +110,17 @@ class LabBroker:
 
     def heal(self) -> None:
         """End all that `isolate` did to this broker."""
-        self._lab.loop.call_sync(self._lab.world.heal, self.node_id)
+        self._lab.call(self._change, self._heal)
+
+    async def _heal(self) -> None:
+        self._lab.world.heal(self.node_id)
 
     def expire_session(self) -> None:
-        """End the broker's session with the coordination tree: it loses its partitions, and registers again.
+        """End the broker's session with the coordination tree: it loses its partitions. Return when it is registered again.
 
         Raises LabError for a single broker, which has no session.
         """
-        self._lab.loop.call_sync(self._lab.world.expire, self.node_id)
+        self._lab.call(self._lab.world.renew_session, self.node_id)
 
     # ------------------------------------------------------------------ its disk
 

@@ -53,7 +53,7 @@ async def elect(world: World, topic: str, partition: int, leader: int) -> None:
     if leader == state.leader:
         return
     # The first of the replicas is the preferred one.
-    await move(world, topic, partition, [leader, *(each for each in state.replicas if each != leader)])
+    await _reassign(world, topic, partition, [leader, *(each for each in state.replicas if each != leader)])
     wanted = TopicPartitions(topic=topic, partitions=[partition])
     answer = await world.ask(
         ElectLeadersRequest(election_type=PREFERRED, topic_partitions=[wanted], timeout_ms=TIMEOUT_MS)
@@ -64,10 +64,18 @@ async def elect(world: World, topic: str, partition: int, leader: int) -> None:
         check(result.error_code, result.error_message)
     problem = f"Broker {leader} does not lead {topic}-{partition}"
     await _until(lambda: _leader_of(world, topic, partition) == leader, problem)
+    await world.until_settled([topic])
 
 
 async def move(world: World, topic: str, partition: int, replicas: Sequence[int]) -> None:
-    """Move a partition to the brokers `replicas`; return when they are its replicas. Raises LabError or KafkaError."""
+    """Move a partition to the brokers `replicas`; return when they are its replicas, in sync. Raises LabError or KafkaError."""
+    await _reassign(world, topic, partition, replicas)
+    problem = f"Partition {topic}-{partition} has not moved to {list(replicas)}"
+    await _until(lambda: _is_at(world, topic, partition, replicas), problem)
+    await world.until_settled([topic])
+
+
+async def _reassign(world: World, topic: str, partition: int, replicas: Sequence[int]) -> None:
     for each in replicas:
         world.node(each)
     wanted = ReassignablePartition(partition_index=partition, replicas=list(replicas))
@@ -79,8 +87,6 @@ async def move(world: World, topic: str, partition: int, replicas: Sequence[int]
     check(answer.error_code, answer.error_message)
     result = answer.responses[0].partitions[0]
     check(result.error_code, result.error_message)
-    problem = f"Partition {topic}-{partition} has not moved to {list(replicas)}"
-    await _until(lambda: list(_known(world, topic, partition)) == list(replicas), problem)
 
 
 async def _until(holds: Callable[[], bool], problem: str) -> None:
@@ -99,6 +105,9 @@ def _leader_of(world: World, topic: str, partition: int) -> int | None:
         return None
 
 
-def _known(world: World, topic: str, partition: int) -> Sequence[int]:
-    state = world.any_node().serving().cluster.partition(topic, partition)
-    return [] if state is None else state.replicas
+def _is_at(world: World, topic: str, partition: int, replicas: Sequence[int]) -> bool:
+    node = world.controller()
+    active = None if node is None else node.serving().member.controller
+    state = None if active is None else active.states.partition((topic, partition))
+    # While it moves, the replicas that it is to have come first, and those that are to go follow.
+    return state is not None and state.replicas == tuple(replicas) and not state.is_being_reassigned

@@ -117,8 +117,10 @@ class Chaos:
         self._lab.loop.nursery.start_soon(self._run)
 
     async def _end(self) -> None:
-        self._life.cancel()
-        await self._ended.wait()
+        if not self._ended.is_set():
+            self._life.cancel()
+            await self._ended.wait()
+            await self._lab.world.until_settled()
 
     async def _run(self) -> None:
         began, world = trio.current_time(), self._lab.world
@@ -235,7 +237,7 @@ async def _heal(world: World, broker: int, other: int) -> None:
 
 
 async def _expire(world: World, broker: int, other: int) -> None:
-    world.expire(broker)
+    await world.renew_session(broker)
 
 
 async def _nothing(world: World, broker: int, other: int) -> None:

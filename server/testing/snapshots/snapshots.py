@@ -161,7 +161,7 @@ async def _put_back_reserved(world: World, snapshot: Snapshot) -> None:
     if world not in world.loop.worlds:
         await world.close()
         raise LabError("This Kafka was closed while a snapshot was put back; make a new Kafka().")
-    await world.until_led()  # the controller of a cluster tells brokers of their partitions after they serve
+    await world.until_settled()  # the controller of a cluster tells brokers of their partitions after they serve
 
 
 def _named(nodes: Iterable[int]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.testing.errors import LabError
@@ -28,7 +29,7 @@ from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.metadata_cache import MetadataCache
+    from ottla.replication.cluster.metadata_cache import PartitionState
     from ottla.server.broker import Broker
     from ottla.server.testing.wire_tap.rules import Rule
     from ottla.server.testing.world.loop import LabLoop
@@ -57,7 +58,7 @@ SILENCE_S = 1e9
 ADVANCE_PATIENCE_S = 60.0
 """Real time after which an advance of the clock fails, as in a world whose clients never let it rest."""
 TREE_DELAY_S = (0.0, 0.0)
-SHOWN_LOOKS, LED_LOOKS, PAUSE_S = 15_000, 2_500, 0.002
+SHOWN_LOOKS, SETTLED_LOOKS, PAUSE_S = 15_000, 2_500, 0.002
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -231,33 +232,56 @@ class World:
             f"Not all brokers know topic {topic} after {SHOWN_LOOKS * PAUSE_S:.0f} s; are enough of them up?"
         )
 
-    async def until_led(self, topics: Iterable[str] | None = None) -> None:
-        """Wait until partitions are led by brokers that run, for LED_LOOKS looks at most. `topics` None: all of them.
+    async def until_settled(self, topics: Iterable[str] | None = None) -> None:
+        """Wait until the controller knows who runs, and the brokers in its reach have done what it has decided.
 
-        It does not wait for partitions that the controller cannot give a leader. Whoever is alone leads at once.
+        It gives up after SETTSETTLED_LOOKS looks. `topics`: whose partitions are looked at; None: all of them.
         """
-        running = [node for node in self.nodes.values() if node.is_running]
-        # Others would never lead what they are to lead.
-        if self.tree is None or not running or not all(node.is_well and not node.is_fenced for node in running):
-            return
-        for _ in range(LED_LOOKS):
-            node = self.controller()
-            if node is not None and node.broker is not None:
-                cluster = node.broker.cluster
-                if all(self._is_led(cluster, topic) for topic in (cluster.topics if topics is None else topics)):
-                    return
+        wanted = None if topics is None else set(topics)
+        for _ in range(SETTLED_LOOKS):
+            if self.tree is None or await self._is_settled(wanted):
+                return
             await pause(PAUSE_S)
 
-    def _is_led(self, cluster: MetadataCache, topic: str) -> bool:
-        state = cluster.topics.get(topic)
-        for index, partition in enumerate(state.partitions if state is not None else ()):
-            node = self.nodes.get(partition.leader)  # there is none of -1
-            if node is None:
-                continue
-            held = None if node.broker is None else node.broker.replicas.partition(topic, index)
-            if held is None or not held.is_leader:
+    async def _is_settled(self, topics: set[str] | None) -> bool:
+        running = {id: node.broker for id, node in self.nodes.items() if node.broker is not None}
+        able = {
+            id: each for id, each in running.items() if self.nodes[id].is_well and not self._links[id].to_service_cut
+        }
+        controller = next((id for id, each in able.items() if each.member.controller is not None), None)
+        if controller is None:
+            # One that is cut off stays the controller until its session ends.
+            return len(able) < len(running) or not running
+        active = able[controller].member.controller
+        assert active is not None
+        known = active.states.brokers
+        if any(id not in known or known[id].epoch != each.member.broker_epoch for id, each in able.items()):
+            return False
+        if any(not self.nodes[id].is_alive for id in known):
+            return False
+        try:
+            await active.reassignments()  # answered when all is decided that the controller has heard of by now
+        except KafkaError:  # it resigns
+            return False
+        ears = {id: each for id, each in able.items() if not self.is_cut(id, controller)}
+        return all(
+            self._is_carried_out(ears, name, index, state)
+            for (name, index), state in active.states.partitions()
+            if topics is None or name in topics
+        )
+
+    @staticmethod
+    def _is_carried_out(brokers: Mapping[int, Broker], topic: str, index: int, state: PartitionState) -> bool:
+        if state.partition_epoch == NO_PARTITION_EPOCH:  # nobody has heard of it
+            return True
+        for broker in brokers.values():
+            shown = broker.cluster.partition(topic, index)
+            if shown is None or (shown.leader_epoch, shown.isr) != (state.leader_epoch, state.isr):
                 return False
-        return True
+        if state.leader not in brokers:
+            return True
+        held = brokers[state.leader].replicas.partition(topic, index)
+        return held is not None and held.is_leader and held.leader_epoch == state.leader_epoch
 
     def _shows(self, broker: Broker, topic: str) -> bool:
         state = broker.cluster.topics.get(topic)
@@ -330,6 +354,19 @@ class World:
         await node.kill()
         if self.tree is not None:
             self.expire(node_id)
+            await self.until_settled()
+
+    async def renew_session(self, node_id: int) -> None:
+        """End the session of a broker with the tree; return when it is registered in another one. Raises LabError."""
+        self.expire(node_id)
+        broker = self.node(node_id).broker
+        epoch = None if broker is None else broker.member.broker_epoch
+        for _ in range(SETTLED_LOOKS):
+            broker = self.node(node_id).broker
+            if broker is None or broker.member.broker_epoch != epoch or self._links[node_id].to_service_cut:
+                break
+            await pause(PAUSE_S)
+        await self.until_settled()
 
     def expire(self, node_id: int) -> None:
         """End the session of a broker with the tree. Raises LabError for a broker that is alone."""
@@ -440,7 +477,7 @@ class World:
 
         `topic`: internal topic; the leader of a partition coordinates what the partition holds. Raises KafkaError.
         """
-        await self.until_led([topic])
+        await self.until_settled([topic])
         answers = []
         for node in self.running():
             for _ in range(SHOWN_LOOKS):

@@ -1,0 +1,103 @@
+"""When a call of the lab returns, all brokers do what the controller has decided, however late they hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.server.testing.kafka import Kafka
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+ALL = [1, 2, 3]
+NAMES_TOPICS = 9  # version of Metadata
+LATE_S = 0.05
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Kafka]:
+    with Kafka(3) as made:
+        yield made
+
+
+@pytest.fixture
+def kafka(shared: Kafka) -> Kafka:
+    """Three brokers that hear late of what the controller decides. Broker 1 is the controller and leads, alone, the topic alone."""
+    shared.reset()
+    for topic, replicas in ("orders", ALL), ("alone", [1]):
+        shared.topic(topic)
+        shared.move(topic, 0, replicas)
+    shared.elect("orders", 0, 1)
+    for api in "LeaderAndIsr", "UpdateMetadata":
+        shared.wire.on(api, of_brokers=True).delay(LATE_S, times=None, before=True)
+    return shared
+
+
+def restart(kafka: Kafka) -> None:
+    kafka.broker(1).restart()
+
+
+def restart_after_kill(kafka: Kafka) -> None:
+    kafka.broker(1).kill()
+    kafka.broker(1).start()
+
+
+def lose_session(kafka: Kafka) -> None:
+    epoch = kafka.world.node(1).serving().member.broker_epoch
+    kafka.broker(1).expire_session()
+    assert kafka.world.node(1).serving().member.broker_epoch > epoch
+
+
+def isolate(kafka: Kafka) -> None:
+    kafka.broker(1).isolate()
+    kafka.clock.advance(seconds=20)
+    kafka.broker(1).heal()
+
+
+def pause(kafka: Kafka) -> None:
+    kafka.broker(1).pause()
+    kafka.clock.advance(seconds=20)
+    kafka.broker(1).resume()
+
+
+def make_chaos(kafka: Kafka) -> None:
+    with kafka.chaos(seed=1, faults=["kill"]):
+        while kafka.broker(1).is_running:
+            kafka.clock.advance(seconds=0.02)
+
+
+def elect(kafka: Kafka) -> None:
+    kafka.elect("orders", 0, 2)
+    assert kafka.partition("orders").leader == 2
+
+
+def check(kafka: Kafka, *topics: str) -> None:
+    """Check that partitions 0 of topics are led by the broker that all brokers name."""
+    for topic in topics:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        running = [each.node_id for each in kafka.brokers if each.is_running]
+        shown = [kafka.ask(request, each, version=NAMES_TOPICS).topics[0].partitions[0] for each in running]
+        assert [each.leader_id for each in shown] == [kafka.partition(topic).leader] * len(running)
+        kafka.produce(topic, "written")
+        assert [each.value for each in kafka.records(topic)] == [b"written"]
+
+
+@pytest.mark.parametrize("change", [restart, restart_after_kill, lose_session, isolate, pause, make_chaos, elect])
+def test_partitions_are_led_after(kafka: Kafka, change: Callable[[Kafka], None]) -> None:
+    change(kafka)
+    check(kafka, "orders", "alone")
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_others_lead_when_a_broker_is_down(kafka: Kafka, how: str) -> None:
+    getattr(kafka.broker(1), how)()
+    assert kafka.controller is not None and kafka.partition("orders").leader != 1
+    check(kafka, "orders")
+
+
+def test_a_partition_has_moved_when_its_new_replicas_are_in_sync(kafka: Kafka) -> None:
+    for replicas in [3, 1, 2], [2, 3], [1], ALL:
+        kafka.move("alone", 0, replicas)
+        state = kafka.partition("alone")
+        assert state.replicas == replicas and state.isr == sorted(replicas) and state.leader in replicas
+    check(kafka, "alone")
