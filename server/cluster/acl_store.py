@@ -34,6 +34,7 @@ from ottla.server.cluster.session import make_missing
 from ottla.server.security import acl_znodes
 from ottla.server.security.acls import Acl, AclFilter, Entry, Pattern, PatternType
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
@@ -45,7 +46,7 @@ TRIES = 11  # Kafka's maxUpdateRetries is 10
 RETRY_S = 0.1
 PATTERNS_PER_MULTI = 200
 BYTES_PER_MULTI = 256 * 1024  # ZooKeeper by default takes no request of more than about a megabyte
-NODES_PER_SLICE = 200  # decoded, or looked through, before others get a turn on the event loop
+NODES_PER_SLICE = 200  # read, and decoded, before others get a turn on the event loop
 ACLS_MAX = 100_000  # of all together; Kafka has no limit
 REPETITIONS_MAX = 3  # how often the rules that one request removes may be found on average; Kafka has no limit
 
@@ -91,13 +92,13 @@ class AclStore:
         known = self._authorizer.index.entries
         patterns: Collection[Pattern] = acl_filter.patterns.only or list(known)
         found: dict[Pattern, list[Entry]] = {}
-        for number, pattern in enumerate(patterns, 1):
+        time_slice = TimeSlice()  # by the clock, because a pattern may have thousands of entries
+        for pattern in patterns:
             if acl_filter.patterns.matches(pattern):
                 entries = sorted(each for each in known.get(pattern, ()) if acl_filter.entries.matches(each))
                 if entries:
                     found[pattern] = entries
-            if number % NODES_PER_SLICE == 0:
-                await trio.lowlevel.checkpoint()
+            await time_slice.yield_if_over()
         return found
 
     # ------------------------------------------------------------------ changing
@@ -150,14 +151,18 @@ class AclStore:
         meant: dict[Pattern, list[int]] = {}
         matched: set[Acl] = set()
         known: dict[AclFilter, Mapping[Pattern, list[Entry]]] = {}
-        told = 0
+        told, time_slice = 0, TimeSlice()
         for number, acl_filter in enumerate(filters):
-            found = known.get(acl_filter)
-            if found is None:
-                found = known[acl_filter] = await self.matching(acl_filter)
+            is_new = acl_filter not in known
+            if is_new:
+                known[acl_filter] = await self.matching(acl_filter)
+            found = known[acl_filter]
+            count = sum(map(len, found.values()))
+            told += count
+            if is_new and count <= limit:
                 matched.update([Acl(pattern, entry) for pattern, entries in found.items() for entry in entries])
-            told += sum([len(entries) for entries in found.values()])
-            if len(matched) > limit or told > limit * REPETITIONS_MAX:
+            await time_slice.yield_if_over()
+            if max(count, len(matched)) > limit or told > limit * REPETITIONS_MAX:
                 text = f"Cannot remove more than {limit} acls in a single delete operation."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             # A pattern that is named may have rules that this broker has not heard of yet.
@@ -241,14 +246,14 @@ class AclStore:
 
     async def _take_all(self, patterns: Sequence[Pattern], nodes: Mapping[str, Node]) -> None:
         decoded: dict[bytes, frozenset[Entry]] = {}  # thousands of patterns have the same rules
-        for number, pattern in enumerate(patterns, 1):
+        time_slice = TimeSlice()
+        for pattern in patterns:
             data = nodes[pattern.name].data
             entries = decoded.get(data)
             if entries is None:
                 entries = decoded[data] = _decoded(pattern, data)
             self._put(pattern, entries)
-            if number % NODES_PER_SLICE == 0:
-                await trio.lowlevel.checkpoint()
+            await time_slice.yield_if_over()
 
     def _put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
         if entries != self._entries(pattern):

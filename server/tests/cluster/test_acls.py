@@ -30,6 +30,7 @@ from ottla.server.security.authorizer import AclAuthorizer
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.server.tests.api.test_metadata import asked
 from ottla.server.tests.security.test_authorizer import acl
+from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.acls import (
     AclCreation,
@@ -38,6 +39,7 @@ from ottla.wire.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from ottla.wire.tests.turns import counted_turns
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 READ, WRITE, DESCRIBE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALTER
@@ -265,6 +267,27 @@ async def test_floods_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (await delete(broker, *[(1, f"t{each}", 3, None, 1) for each in range(8)]))[0][
         0
     ] == ErrorCode.INVALID_REQUEST
+
+
+async def test_rules_are_looked_through_in_slices_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock, because a pattern may have thousands of rules."""
+    broker = await opened(tmp_path, SECURED)
+    await create(broker, *(acl(f"t{number}") for number in range(20)))
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
+    store = broker.member.acls
+    assert store is not None
+    every = AclFilter.of_codes((1, None, 1), principal=None, host=None, operation=1, permission=1)
+    async with counted_turns() as turns:
+        assert len(await store.matching(every)) == 20
+        assert turns.count >= 20
+        seen = turns.count
+        await store._meant_by([every] * 30, 1000)
+        assert turns.count >= seen + 50
+        seen = turns.count
+        await store.read_all()
+        assert turns.count >= seen + 20
+        with pytest.raises(KafkaError):
+            await store._meant_by([every], 19)
 
 
 async def test_a_rule_that_cannot_be_stored_has_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
