@@ -76,25 +76,18 @@ class LabBroker:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the broker, as SIGSTOP does, until `resume`: clients, other brokers and the coordination tree get no answer.
+        """Freeze the broker, as SIGSTOP does, until `resume` or `kill`: clients, other brokers and the coordination tree get no answer.
 
         In a cluster its session ends after 18 s, and other brokers take over its partitions.
         """
-        self._lab.loop.call_sync(self._pause)
-
-    def _pause(self) -> None:
-        world = self._lab.world
-        if len(world.nodes) > 1:
-            world.cut(self.node_id, None)
-        world.silence(node=self.node_id)
+        self._lab.loop.call_sync(self._lab.world.pause, self.node_id)
 
     def resume(self) -> None:
         """End `pause`. Connections with waiting requests are closed, and their clients send them again."""
         self._lab.call(self._change, self._resume)
 
     async def _resume(self) -> None:
-        self._lab.world.heal(self.node_id)
-        self._lab.world.let_speak(node=self.node_id)
+        self._lab.world.resume(self.node_id)
 
     # ------------------------------------------------------------------ its network
 

@@ -124,7 +124,7 @@ class Group:
         self._lab.call(self._rebalance)
 
     def freeze(self) -> None:
-        """Hold back all requests about the group until `thaw`: clients wait for their answers, and time out."""
+        """Hold back all requests about the group, and answers to earlier ones, until `thaw`: clients wait, and time out."""
         self._lab.loop.call_sync(lambda: self._lab.world.silence(group=self.name))
 
     def thaw(self) -> None:

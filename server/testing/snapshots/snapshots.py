@@ -82,6 +82,7 @@ async def restore(world: World, snapshot: Snapshot, connections: str = "cut") ->
 async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
     let_catch_up(world)
     for node_id in world.nodes:
+        world.resume(node_id)
         world.heal(node_id)  # who is cut off from the tree would neither tell of its producers nor start
     living = {id: await living_producers(node.broker) for id, node in world.nodes.items() if node.broker is not None}
     nodes = {

@@ -9,6 +9,7 @@ import pytest
 import trio
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from ottla.server.serving import StartupError
 from ottla.server.testing import partitions
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
@@ -300,6 +301,53 @@ def test_a_paused_broker_answers_nobody_and_goes_on(kafka: Kafka):
     kafka.broker(0).resume()
     assert producer.flush(30) == 0
     assert [each.value for each in kafka.records("orders")] == [b"a"]
+
+
+def test_a_paused_broker_answers_no_earlier_request(kafka: Kafka):
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "g", "fetch.wait.max.ms": 60_000}
+    consumer = Consumer(settings | {"socket.timeout.ms": 90_000})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    consumer.poll(0)
+    fetch = kafka.wire.wait_for("Fetch")
+    kafka.broker(0).pause()
+    (made,) = kafka.produce("orders", "a", partition=0)
+    assert kafka.records("orders") == [made] and kafka.wire.requests("Fetch") == [fetch] and not fetch.is_answered
+    kafka.broker(0).resume()
+    found = consumer.poll(30)
+    assert found is not None and found.value() == b"a"
+    consumer.close()
+
+
+def test_a_pause_and_an_isolation_end_each_by_its_own_call(cluster: Kafka):
+    leader = cluster.partition("orders", 0).leader
+    broker, world = cluster.broker(leader), cluster.world
+    others = [each for each in world.nodes if each != leader]
+    for first, second in (broker.resume, broker.heal), (broker.heal, broker.resume):
+        broker.isolate()
+        broker.pause()
+        first()
+        assert all(world.is_cut(leader, each) for each in others)
+        second()
+        assert not any(world.is_cut(leader, each) for each in others)
+    broker.pause()
+    broker.kill()
+    broker.start()
+    broker.pause()
+    cluster.restore(cluster.snapshot())
+    assert not any(world.is_cut(leader, each) for each in others)
+    producer = Producer({"bootstrap.servers": broker.address})
+    producer.produce("orders", b"a", partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_a_disk_that_fails_fails_after_a_kill(kafka: Kafka):
+    kafka.broker(0).fail_disk()
+    kafka.broker(0).kill()
+    with pytest.raises(StartupError):
+        kafka.broker(0).start()
+    kafka.broker(0).free_disk()
+    kafka.broker(0).start()
+    kafka.produce("orders", "a")
 
 
 def test_a_paused_leader_of_a_cluster_is_missed(cluster: Kafka):

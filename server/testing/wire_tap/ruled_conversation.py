@@ -17,6 +17,7 @@ from typing import Any
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_tap.conversation import Conversation, Tap, expects_answer
+from ottla.server.testing.wire_tap.filters import Filter
 from ottla.server.testing.wire_tap.frames import SIZE_BYTES, NotKafka
 from ottla.server.testing.wire_tap.refusals import encoded_answer, merge, refusal
 from ottla.server.testing.wire_tap.rules import Delay, Disconnect, Drop, Fail, Half, Rule, Rules, Twice
@@ -65,6 +66,7 @@ class RuledConversation(Conversation):
         self._plans: dict[WireRequest, _Plan] = {}
         self._held: WireRequest | None = None  # the request that is to reach the broker late
         self._held_until = math.inf
+        self._holds_answers = False
         self._is_mute = False  # nothing more reaches the broker
         self._now = 0.0
 
@@ -83,9 +85,9 @@ class RuledConversation(Conversation):
         )
 
     @property
-    def holds_request(self) -> bool:
-        """True if a request of the client is held back."""
-        return self._held is not None
+    def holds_back(self) -> bool:
+        """True if a request of the client is held back, or an answer to it by `hold_answers`."""
+        return self._held is not None or self._holds_answers
 
     @property
     def is_silent(self) -> bool:
@@ -117,6 +119,14 @@ class RuledConversation(Conversation):
         self._look_at_clocks(now)
         self._pending += data
         self._pump()
+
+    def hold_answers(self, wanted: Filter) -> None:
+        """Let no answer leave to those requests that the broker has by now and a filter means."""
+        begun = self._awaited[0] if self._awaited and self._from_broker.until_boundary() else None
+        for request in self._awaited if not self.connection.is_of_broker else ():
+            if request is not begun and wanted.matches(request):
+                self._plan(request).leaves_at = math.inf
+                self._holds_answers = True
 
     def end_of_input(self, now: float) -> bool:
         """Note that the client sends no more; return True if there is something for the broker now.

@@ -25,6 +25,8 @@ class Cuts:
 
     def __init__(self) -> None:
         self._pairs: set[frozenset[int]] = set()
+        self.paused: set[int] = set()
+        """Brokers that can reach nobody, whatever pairs are cut."""
         self._changed = trio.Event()
         self._limits: set[trio.CancelScope] = set()
 
@@ -34,15 +36,18 @@ class Cuts:
     def heal(self, broker: int) -> None:
         """End all cuts of a broker."""
         self._pairs = {pair for pair in self._pairs if broker not in pair}
+        self._note_change()
+
+    def resume(self, broker: int) -> None:
+        self.paused.discard(broker)
+        self._note_change()
+
+    def _note_change(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
     def is_cut(self, one: int, other: int) -> bool:
-        return frozenset((one, other)) in self._pairs
-
-    def of(self, broker: int) -> set[int]:
-        """Return the brokers that a broker cannot reach."""
-        return {each for pair in self._pairs if broker in pair for each in pair if each != broker}
+        return frozenset((one, other)) in self._pairs or one in self.paused or other in self.paused
 
     async def until_open(self, one: int, other: int) -> None:
         while self.is_cut(one, other):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.cluster.session import Session
     from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.network.connection import Connection
     from ottla.server.network.readiness import Readiness
     from ottla.server.network.transport import Transport
     from ottla.server.peers.tcp import PeerConnectionConfig
@@ -142,13 +143,27 @@ class Node:
         for sock in self._accepted:
             sock.close()
 
+    def conversations(self) -> list[RuledConversation]:
+        """Return what the tap does with the bytes of each connection."""
+        return [conversation for _, conversation in self._tapped()]
+
     def cut_connections(self, is_meant: Callable[[RuledConversation], bool]) -> None:
         """End the connections that are meant, judged by what the tap does with their bytes."""
-        for listener in self.broker.listeners if self.broker is not None else ():
-            for connection in list(listener.connections):
-                conversation = getattr(connection._transport, "conversation", None)
-                if conversation is not None and is_meant(conversation):
-                    connection.cancel_scope.cancel()
+        for connection, conversation in self._tapped():
+            if is_meant(conversation):
+                connection.cancel_scope.cancel()
+
+    def _tapped(self) -> list[tuple[Connection, RuledConversation]]:
+        connections = [
+            each
+            for listener in (self.broker.listeners if self.broker is not None else ())
+            for each in listener.connections
+        ]
+        return [
+            (each, found)
+            for each in connections
+            if (found := getattr(each._transport, "conversation", None)) is not None
+        ]
 
     async def start(self, *, reserved: bool = False) -> None:
         """Start the broker; return when it serves clients. Raises LabError, and the broker's StartupError.
@@ -178,6 +193,7 @@ class Node:
         if self._life is not None and not self._ended.is_set():
             # Whatever the broker does on its way out it does to the disk that is left behind.
             self.storage = left_behind.copy()
+            self.storage.fail = left_behind.fail
         await self._end_at_once()
         if self.storage is not left_behind:
             left_behind.discard()

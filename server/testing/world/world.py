@@ -106,6 +106,8 @@ class World:
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()
+        self._off_tree: set[int] = set()
+        """Brokers that are cut off from the tree."""
         self._silenced: dict[tuple[tuple[str, Any], ...], Rule] = {}
         self.held_replicas: dict[tuple[str, int, int], Rule] = {}
         """Rules that keep followers from fetching, by topic, partition and broker (`server/testing/in_sync.py`)."""
@@ -338,7 +340,9 @@ class World:
         self._cuts.put_off()
         now_ms, jump_ms = self.loop.clock.now_ms(), int(seconds * 1000)
         for leader in self.nodes.values():
-            in_reach = {each.node_id for each in self.nodes.values() if each.is_running} - self._cuts.of(leader.node_id)
+            in_reach = {
+                id for id, each in self.nodes.items() if each.is_running and not self.is_cut(id, leader.node_id)
+            }
             for partition in leader.broker.replicas.partitions() if leader.broker is not None else ():
                 for broker, follower in partition.followers.by_id.items() if partition.followers is not None else ():
                     if broker in in_reach:
@@ -352,6 +356,7 @@ class World:
         if node.is_running and session is not None:
             session.abandon()
         await node.kill()
+        self.resume(node_id)  # SIGKILL ends a process that was stopped
         if self.tree is not None:
             self.expire(node_id)
             await self.until_settled()
@@ -380,30 +385,51 @@ class World:
         if self.tree is None:
             raise LabError("A broker that is alone has nobody to be cut off from; use Kafka(3) or kafka_cluster.")
         if others is None:
+            self._off_tree.add(node_id)
             self._links[node_id].cut()
         for other in [each for each in self.nodes if each != node_id] if others is None else others:
             self._cuts.cut(node_id, self.node(other).node_id)
 
+    def heal(self, node_id: int) -> None:
+        """End all cuts of a broker."""
+        self._cuts.heal(node_id)
+        self._off_tree.discard(node_id)
+        self._open_link(node_id)
+
+    def pause(self, node_id: int) -> None:
+        """Let a broker give no answer to anybody, until `resume`."""
+        self._cuts.paused.add(node_id)
+        if node_id in self._links:
+            self._links[node_id].cut()
+        self.silence(node=node_id)
+
+    def resume(self, node_id: int) -> None:
+        """End `pause`; cuts remain."""
+        self._cuts.resume(node_id)
+        self._open_link(node_id)
+        self.let_speak(node=node_id)
+
+    def _open_link(self, node_id: int) -> None:
+        if node_id in self._links and node_id not in self._off_tree and node_id not in self._cuts.paused:
+            self._links[node_id].heal()
+
     def silence(self, **conditions: Any) -> None:
-        """Hold back the requests of clients that meet conditions of the tap, until `let_speak` with the same ones."""
+        """Hold back the requests of clients that meet conditions of the tap, and answers to earlier ones, until `let_speak` with the same conditions."""
         key = tuple(sorted(conditions.items()))
         if key not in self._silenced:
-            self._silenced[key] = self.wire.on(**conditions).delay(SILENCE_S, times=None, before=True)
+            rule = self._silenced[key] = self.wire.on(**conditions).delay(SILENCE_S, times=None, before=True)
+            for node in self.nodes.values():
+                for each in node.conversations():
+                    each.hold_answers(rule.wanted)
 
     def let_speak(self, **conditions: Any) -> None:
-        """End a `silence`. Connections with requests that it holds break, and their clients send them again."""
+        """End a `silence`. Connections on which it holds something break, and their clients send their requests again."""
         rule = self._silenced.pop(tuple(sorted(conditions.items())), None)
         if rule is None:
             return
         rule.remove()
         for node in self.nodes.values():
-            node.cut_connections(lambda each: each.holds_request)
-
-    def heal(self, node_id: int) -> None:
-        """End all cuts of a broker."""
-        self._cuts.heal(node_id)
-        if node_id in self._links:
-            self._links[node_id].heal()
+            node.cut_connections(lambda each: each.holds_back)
 
     def is_cut(self, one: int, other: int) -> bool:
         """True if two brokers cannot reach each other."""
