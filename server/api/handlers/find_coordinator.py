@@ -131,6 +131,7 @@ async def _find_in_new_topic(
 
 async def _until_loaded_here(keys: Sequence[str], broker: Broker, place: Place) -> None:
     for key in keys:
+        await trio.lowlevel.checkpoint()  # to hash a long one takes milliseconds
         index = place.partition_for(broker, key)
         partition = None if index is None else broker.cluster.partition(place.topic, index)
         is_led = partition is not None and partition.leader == broker.node_id

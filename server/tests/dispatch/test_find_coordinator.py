@@ -21,6 +21,7 @@ from ottla.server.api.handlers.find_coordinator import find_coordinator
 from ottla.server.dispatch.context import RequestContext
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.tests.turns import counted_turns
 
 
 class FakeCoordinator:
@@ -115,6 +116,12 @@ async def test_first_question_is_answered_when_the_coordinator_here_has_loaded_t
         began_s = trio.current_time()
         assert (await find(broker, 2, "0")).error_code == 0
         assert trio.current_time() - began_s == pytest.approx(wanted_s)
+
+
+async def test_long_keys_of_a_first_question_do_not_share_one_turn(broker: FakeBroker) -> None:
+    async with counted_turns() as turns:
+        await find(broker, 4, "1", "01", "001", "0001")
+        assert turns.count >= 3
 
 
 async def test_first_question_waits_for_no_coordinator_elsewhere(broker: FakeBroker) -> None:
