@@ -190,13 +190,13 @@ class Guard:
     def check_read(self, headers: Mapping[str, str]) -> None:
         """Raise Refused if a page of another site sends the request. Browsers would hide the answer from it anyway."""
         is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        if not is_link and _is_of_another_site(headers):
+        if not is_link and is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not read anything here.")
 
     def check_site(self, headers: Mapping[str, str]) -> None:
         """Raise Refused if the browser says that a page of another site sends a request that changes state."""
         # A form navigates as a link does, so there is no exception for those.
-        if _is_of_another_site(headers):
+        if is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not change anything here.")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
@@ -206,7 +206,8 @@ class Guard:
             raise Refused(415, f"The Content-Type has to be {JSON}.")
 
 
-def _is_of_another_site(headers: Mapping[str, str]) -> bool:
+def is_of_another_site(headers: Mapping[str, str]) -> bool:
+    """True if a browser says that a page of another site makes it send a request, if only by a link."""
     origin, host = headers.get("origin"), headers.get("host", "")
     if origin is not None and not (host and origin.partition("://")[2].lower() == host.lower()):
         return True

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import re2
 
-from ottla.server.admin.http.routes import Response
+from ottla.server.admin.http.routes import Response, is_of_another_site
 from ottla.server.rest import admin, formats
 from ottla.server.rest.api import NO_CONTENT, V2, Call, RestApi, media_type
 from ottla.server.rest.bodies import member, number, parse_object, refuse_unknown
@@ -121,6 +121,8 @@ class Consumers:
         return {"partitions": [{"topic": topic, "partition": each} for topic, each in self._instance(call).partitions]}
 
     async def _records(self, call: Call) -> Any:
+        if is_of_another_site(call.request.headers):  # a link, too, would move the position
+            raise RestError(403, "Pages of other sites may not read records here.")
         instance = self._instance(call)
         kind, content_type = _wanted_format(call)
         if kind != instance.config.kind:

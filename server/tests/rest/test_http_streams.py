@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import cast
 
 import pytest
 import trio
@@ -17,7 +18,10 @@ from ottla.server.admin.http.routes import Guard, Refused, Request, Response, Ro
 from ottla.server.admin.http.server import HttpConnection, HttpServer, Room
 from ottla.server.admin.http.standalone import ApiGuard, FreePace
 from ottla.server.rest.api import Answer, Call, RestApi
+from ottla.server.rest.client.cluster import KafkaCluster
 from ottla.server.rest.errors import RestError
+from ottla.server.rest.v2.consumers import Consumers
+from ottla.server.rest.v2.instances import Instances
 
 FAR_S = 600.0
 CHUNKED = b"POST /s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -259,6 +263,15 @@ def test_pages_of_other_sites_are_refused_and_a_loopback_listener_has_no_other_n
         guard.check_change(by_form)
     guard.check_change({"host": "localhost"})
     ApiGuard("0.0.0.0").check_host("proxy.example")
+
+
+async def test_a_link_of_another_site_reads_no_records_of_an_instance() -> None:
+    consumers = Consumers(cast("KafkaCluster", None), Instances(cast("KafkaCluster", None)))
+    by_link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for headers, status in ((by_link, 403), ({}, 404)):
+        with pytest.raises(RestError) as refused:
+            await consumers._records(Call(Request(method="GET", path="/", headers=headers), ("g", "i"), ""))
+        assert refused.value.status == status
 
 
 def test_answers_are_json_with_a_status() -> None:
