@@ -175,9 +175,9 @@ class Kafka(Lab):
         made, kept = cls.__new__(cls), _snapshot(snapshot)
         kept = replace(kept, settings={**kept.settings, **as_settings(settings)})
         made._begin(len(kept.nodes), kept.settings)
-        made._world = made.loop.call(fork, made.loop, kept)
+        made._world = made.call(fork, made.loop, kept)
         try:
-            made.loop.call(dismiss_members, made)
+            made.call(dismiss_members, made)
         except BaseException:  # nobody else could end its brokers
             made.close()
             raise
@@ -196,7 +196,7 @@ class Kafka(Lab):
         # It has read the topic of its schemas as it was until now.
         port = None if self._registry is None else self._registry.port
         self._close_registry()
-        self.loop.call(restore, self.world, _snapshot(snapshot), connections)
+        self.call(restore, self.world, _snapshot(snapshot), connections)
         if port is not None and any(each.is_running for each in self.brokers):
             self._open_registry(port)
         self._history = None
@@ -426,11 +426,8 @@ class Kafka(Lab):
         `broker`: its id; None for the controller where Kafka sends the request there, else for any broker. `version`: None
         for the latest.
         """
-        return self.loop.call(self._ask, request, broker, version)
-
-    async def _ask(self, request: Message, broker: int | None, version: int | None) -> Any:
         node = None if broker is None else self.world.node(broker)
-        return await self.world.ask(request, node, version=version)
+        return self.call(lambda: self.world.ask(request, node, version=version))
 
 
 def _snapshot(given: Snapshot | str | os.PathLike[str]) -> Snapshot:

@@ -136,6 +136,8 @@ async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
 
 
 async def _put_back(world: World, snapshot: Snapshot) -> None:
+    for node in world.nodes.values():
+        node.is_reserved = True
     try:
         await _put_back_reserved(world, snapshot)
     finally:

@@ -109,11 +109,8 @@ class LabLoop:
         except trio.RunFinishedError:
             raise LabError(CLOSED) from None
 
-    async def advance(self, seconds: float) -> None:
-        """Advance the clock; return when all that was due has run."""
-        await self.clock.advance(seconds, self._on_jump)
-
-    def _on_jump(self, seconds: float) -> None:
+    def on_jump(self, seconds: float) -> None:
+        """Tell all worlds that the clock has jumped over their timers."""
         for world in self.worlds:
             world.on_jump(seconds)
 

@@ -85,7 +85,7 @@ class Node:
         self._ended = trio.Event()
         self._ended.set()
         self.is_reserved = False
-        """True while a snapshot is put back, which starts the broker itself."""
+        """True while a snapshot is put back, which starts the broker itself; set and cleared there."""
 
     @property
     def address(self) -> str:
@@ -204,11 +204,7 @@ class Node:
         self.storage.discard()
 
     async def restore(self, disk: StorageSnapshot) -> None:
-        """End the broker as `kill` does, and put back a disk; `start` then serves it on the same port.
-
-        The broker is reserved from now on; whoever calls this ends that.
-        """
-        self.is_reserved = True
+        """End the broker at once, and put another disk in place of its own; `start` then serves that on the same port."""
         await self.close()
         self.storage = MemoryStorage.from_snapshot(disk, self._loop.clock.now_ms)
 

@@ -327,7 +327,7 @@ class World:
         with trio.CancelScope() as scope:
             self._advances.add(scope)
             try:
-                await self.loop.advance(seconds)
+                await self.loop.clock.advance(seconds, self.loop.on_jump)
                 return
             finally:
                 self._advances.discard(scope)
