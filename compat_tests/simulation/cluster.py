@@ -22,7 +22,8 @@ from ottla.server.testing.history.group_events import Owned, ShareBegan
 from ottla.server.testing.history.history import Recorder, TopicBegan
 from ottla.server.testing.history.replica_logs import Replicas
 from ottla.server.testing.history.rules import Proof
-from ottla.server.testing.memory.coordination import Agenda, MemoryService
+from ottla.server.testing.memory.agenda import Agenda
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.testing.simulation import virtual
 from ottla.server.testing.simulation.cluster import SimCluster

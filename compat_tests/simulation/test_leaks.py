@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import trio
 from compat_tests.simulation.cluster import Plan, Simulation
 
-from ottla.server.testing.memory.coordination import Agenda
+from ottla.server.testing.memory.agenda import Agenda
 from ottla.server.testing.simulation.virtual import run
 
 EXPIRIES = 50

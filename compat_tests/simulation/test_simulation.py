@@ -13,7 +13,7 @@ from trio._core import _run as trio_run
 from trio.testing import MockClock
 
 from ottla.server.testing.history.rules import Rule
-from ottla.server.testing.memory.coordination import Agenda
+from ottla.server.testing.memory.agenda import Agenda
 from ottla.server.testing.simulation.processors import Processors, whose_task
 from ottla.server.testing.simulation.virtual import run
 

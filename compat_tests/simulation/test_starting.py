@@ -8,7 +8,8 @@ import trio
 from compat_tests.simulation.cluster import Plan, Simulation
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.server.testing.memory.coordination import Agenda, MemoryCoordination
+from ottla.server.testing.memory.agenda import Agenda
+from ottla.server.testing.memory.coordination import MemoryCoordination
 from ottla.server.testing.simulation.brokers import SimBroker
 from ottla.server.testing.simulation.virtual import run
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 from compat_tests.simulation.cluster import TOPIC, Plan, Simulation
 
-from ottla.server.testing.memory.coordination import Agenda
+from ottla.server.testing.memory.agenda import Agenda
 from ottla.server.testing.simulation.brokers import SimBroker
 from ottla.server.testing.simulation.virtual import run
 

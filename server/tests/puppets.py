@@ -21,7 +21,8 @@ from ottla.replication.controller.decisions import TopicPartition
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.controller_election import ControllerElection
 from ottla.server.config.broker_config import BrokerConfig, load_config
-from ottla.server.testing.memory.coordination import Link, MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import Link, MemoryService
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controller_requests import (
     LeaderAndIsrPartitionError,

@@ -44,7 +44,7 @@ FORETOLD = {
     "server/rest/client/cluster.py": "a proxy asks the brokers in any order",
     "server/rest/client/producer.py": "records without keys go to any partition",
     "server/testing/kafka.py": "faults of a seed",
-    "server/testing/memory/coordination.py": "a simulation's seed",
+    "server/testing/memory/coordination_service.py": "a simulation's seed",
     "server/testing/memory/storage.py": "a simulation's seed",
     "server/testing/chaos/chaos.py": "faults of a seed",
     "server/testing/client/client.py": "a client for tests asks the brokers in any order",

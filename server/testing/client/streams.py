@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import trio
 
-from ottla.server.testing.memory.coordination import Agenda
+from ottla.server.testing.memory.agenda import Agenda
 
 RECEIVE_BYTES = 65536
 Address = tuple[str, int]

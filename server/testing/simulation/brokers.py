@@ -29,7 +29,8 @@ from ottla.server.network.connection import Connection
 from ottla.server.network.connection_limits import ConnectionLimits
 from ottla.server.network.inbox import ReceiveBuffers
 from ottla.server.network.listener import Listener
-from ottla.server.testing.memory.coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.testing.simulation.network import Network, SimPeers, SimReadiness, SimSocket
 from ottla.server.testing.simulation.processors import whose_task

@@ -16,7 +16,8 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Delete
 from ottla.server.testing.client.connections import Connections
 from ottla.server.testing.history.history import Event, Recorder
-from ottla.server.testing.memory.coordination import Agenda, MemoryService
+from ottla.server.testing.memory.agenda import Agenda
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.testing.simulation.brokers import Setting, SimBroker
 from ottla.server.testing.simulation.network import Network
 from ottla.server.testing.simulation.processors import whose_task

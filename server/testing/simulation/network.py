@@ -24,7 +24,7 @@ from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.server.network.readiness import Step, Wait
 from ottla.server.network.sliced_work import ROUND_S, WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
-from ottla.server.testing.memory.coordination import Agenda, Pipe
+from ottla.server.testing.memory.agenda import Agenda, Pipe
 from ottla.server.testing.simulation.processors import Processors
 from ottla.server.testing.simulation.trace import Trace
 

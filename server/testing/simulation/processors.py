@@ -18,7 +18,7 @@ from unittest import mock
 import trio
 from trio._core import _run as trio_run
 
-from ottla.server.testing.memory.coordination import Agenda
+from ottla.server.testing.memory.agenda import Agenda
 
 TURN_S = 0.01
 FACTORS = (1, 10, 100)

@@ -36,7 +36,8 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.history.history import FaultBegan, FaultEnded, Recorder, told
 from ottla.server.testing.history.narration import FinalRead
 from ottla.server.testing.history.wrapping import History
-from ottla.server.testing.memory.coordination import Agenda, MemoryService
+from ottla.server.testing.memory.agenda import Agenda
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.testing.simulation import virtual
 from ottla.server.testing.simulation.brokers import SimBroker
 from ottla.server.testing.simulation.cluster import FIRST_CLIENT, SimCluster

@@ -33,7 +33,7 @@ from ottla.replication import random_ids
 from ottla.replication.random_ids import UuidSupply
 from ottla.server.coordinators import coordinator_log
 from ottla.server.dispatch.dispatch import Route
-from ottla.server.testing.memory.coordination import Agenda, Call
+from ottla.server.testing.memory.agenda import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
 THREAD_DELAY_S = (0.0001, 0.003)

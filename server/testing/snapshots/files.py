@@ -31,7 +31,7 @@ import zstandard
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory.contents import FrozenContents
-from ottla.server.testing.memory.coordination import FrozenNode, TreeSnapshot
+from ottla.server.testing.memory.coordination_service import FrozenNode, TreeSnapshot
 from ottla.server.testing.memory.storage import FrozenDirectory, FrozenFile, StorageSnapshot
 from ottla.wire.checksum import crc32c
 

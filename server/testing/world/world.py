@@ -17,7 +17,8 @@ from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.memory.coordination import Link, MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import Link, MemoryService
 from ottla.server.testing.profiles.profiles import PROFILE, default_settings
 from ottla.server.testing.wire_tap.wire import Wire
 from ottla.server.testing.world.clock import pause

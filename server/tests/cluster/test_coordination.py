@@ -14,7 +14,8 @@ from ottla.replication.cluster.coordination import Coordination, CoordinationUna
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.coordination.tree_client import ServedCoordination
 from ottla.server.cluster.coordination.tree_server import hold_tree
-from ottla.server.testing.memory.coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.tests.coordination_promises import PROMISES
 
 

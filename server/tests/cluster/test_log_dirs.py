@@ -24,7 +24,8 @@ from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.log_dirs import NOTIFY_AGAIN_S, LogDirFailures, check_journal, settle_identities
 from ottla.server.cluster.session import ClusterSession, settle_cluster_id
-from ottla.server.testing.memory.coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.testing.memory.storage import MemoryStorage
 
 

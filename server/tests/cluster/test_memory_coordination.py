@@ -17,7 +17,9 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.server.cluster.coordination.probed_session import SURE_SHARE
-from ottla.server.testing.memory.coordination import Agenda, MemoryCoordination, MemoryService
+from ottla.server.testing.memory.agenda import Agenda
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 6.0

@@ -15,7 +15,8 @@ from ottla.server.api import tree_offsets
 from ottla.server.api.handlers.offsets import offset_commit, offset_fetch
 from ottla.server.api.tree_offsets import TreeOffsets
 from ottla.server.dispatch.context import RequestContext
-from ottla.server.testing.memory.coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory.coordination import MemoryCoordination
+from ottla.server.testing.memory.coordination_service import MemoryService
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offsets import (
     OffsetCommitRequest,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.memory.coordination import FrozenNode, TreeSnapshot
+from ottla.server.testing.memory.coordination_service import FrozenNode, TreeSnapshot
 from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.testing.snapshots import files
 from ottla.server.testing.snapshots.files import MAGIC, VERSION, NodeSnapshot, Snapshot, decode, encode
