@@ -57,7 +57,7 @@ FORETOLD = {
     "server/testing/simulation/faults.py": "a simulation's seed",
     "server/testing/simulation/network.py": "a simulation's seed",
     "server/testing/simulation/processors.py": "a simulation's seed",
-    "server/testing/simulation/scenarios.py": "a simulation's seed",
+    "server/testing/simulation/simulation.py": "a simulation's seed",
     "server/testing/simulation/virtual.py": "a simulation's seed",
     "server/testing/world/world.py": "a test's seed",
 }

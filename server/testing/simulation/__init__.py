@@ -7,6 +7,7 @@ network.py        hosts and connections between them
 brokers.py        one broker on a disk in memory
 cluster.py        the brokers, ZooKeeper and network of one run
 scenarios.py      scenarios of users, run with many seeds
+simulation.py     one run of a scenario, as the scenario has it in its hands
 faults.py         faults at random times
 disk_faults.py    faults of disks and descriptors
 administrator.py  what an operator asks brokers for meanwhile

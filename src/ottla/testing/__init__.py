@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ottla.server.testing.profiles.profiles import Profile as Profile
     from ottla.server.testing.profiles.profiles import profile_of as profile_of
     from ottla.server.testing.records import Record as Record
-    from ottla.server.testing.simulation.scenarios import Simulation as Simulation
     from ottla.server.testing.simulation.scenarios import simulate as simulate
+    from ottla.server.testing.simulation.simulation import Simulation as Simulation
     from ottla.server.testing.snapshots.files import Snapshot as Snapshot
     from ottla.server.testing.transactions import Transaction as Transaction
     from ottla.server.testing.why import Cause as Cause
@@ -59,7 +59,7 @@ _NAMES = {
     "Repeat": "kafka",
     "Rule": "wire_tap.rules",
     "RuleMaker": "wire_tap.rules",
-    "Simulation": "simulation.scenarios",
+    "Simulation": "simulation.simulation",
     "Snapshot": "snapshots.files",
     "Transaction": "transactions",
     "Why": "why",

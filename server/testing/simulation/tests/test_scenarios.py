@@ -18,7 +18,8 @@ import trio
 from ottla.server.testing.client.answers import NoAnswer
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.simulation.faults import FAULTS
-from ottla.server.testing.simulation.scenarios import EVENTS_MAX, Scenario, Simulation, simulate
+from ottla.server.testing.simulation.scenarios import simulate
+from ottla.server.testing.simulation.simulation import EVENTS_MAX, Scenario, Simulation
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.metadata import MetadataRequest
 
