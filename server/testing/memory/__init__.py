@@ -1,6 +1,7 @@
 """Everything in memory that a broker of a test has elsewhere on disks and in an ensemble.
 
-storage.py               a file system, with faults on request, and its snapshots
+storage.py               a file system, with faults on request
+names.py                 its names: the tree, changes that are not on the disk yet, snapshots
 contents.py              contents of its files, which snapshots share
 chunks.py                memory of long files, used again by later ones
 transport.py             connections of brokers whose files are in memory

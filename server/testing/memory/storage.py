@@ -20,14 +20,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
 
 from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.storage import Buffer, NotCached, may_wait
-from ottla.server.testing.memory.contents import EMPTY, Contents, FrozenContents
+from ottla.server.testing.memory.contents import Contents
+from ottla.server.testing.memory.names import (
+    Change,
+    File,
+    Names,
+    Put,
+    Remove,
+    Rename,
+    StorageSnapshot,
+    copied_names,
+    files_in,
+    frozen_names,
+    node_at,
+    thawed_names,
+)
 
 _PAGE_BYTES = 4096  # what a system keeps or drops as a whole
 
@@ -42,170 +55,10 @@ class ShortWrite(OSError):
         self.share = share
 
 
-class FrozenFile(NamedTuple):
-    """A file in a snapshot."""
-
-    contents: FrozenContents
-    modified_ms: int
-
-
-FrozenDirectory = Mapping[str, "FrozenFile | FrozenDirectory"]
-
-
-class StorageSnapshot(NamedTuple):
-    """All files of a `MemoryStorage` at one moment, by names below the root."""
-
-    root: FrozenDirectory
-
-    def files(self) -> Iterator[tuple[str, FrozenFile]]:
-        """Yield the path of each file and the file, in the order of the paths."""
-        yield from _frozen_files("", self.root)
-
-    def with_files(self, files: Mapping[str, bytes], modified_ms: int) -> StorageSnapshot:
-        """Return a snapshot that also has `files`, by their paths; their directories must be there."""
-        root = dict(self.root)
-        copies: dict[str, dict[str, FrozenFile | FrozenDirectory]] = {"": root}
-        for path, data in files.items():
-            directory, _, name = path.rpartition("/")
-            _copied_directory(directory, copies)[name] = FrozenFile(FrozenContents.of(data), modified_ms)
-        return StorageSnapshot(root)
-
-
-def _copied_directory(
-    path: str, copies: dict[str, dict[str, FrozenFile | FrozenDirectory]]
-) -> dict[str, FrozenFile | FrozenDirectory]:
-    """Return the directory at `path` of `copies`, which are the directories of a snapshot that may be changed."""
-    if (copy := copies.get(path)) is None:
-        above, _, name = path.rpartition("/")
-        parent = _copied_directory(above, copies)
-        found = parent[name]
-        assert not isinstance(found, FrozenFile), path
-        copy = copies[path] = dict(found)
-        parent[name] = copy
-    return copy
-
-
-def _frozen_files(path: str, directory: FrozenDirectory) -> Iterator[tuple[str, FrozenFile]]:
-    for name, node in sorted(directory.items()):
-        if isinstance(node, FrozenFile):
-            yield f"{path}/{name}", node
-        else:
-            yield from _frozen_files(f"{path}/{name}", node)
-
-
-class _File:
-    __slots__ = ("cold_pages", "data", "has_lost_writes", "modified_ms", "path", "synced")
-
-    def __init__(self, path: str, contents: FrozenContents = EMPTY, modified_ms: int = 0) -> None:
-        self.path = path  # that the process knows, or has known last
-        self.data = Contents(contents)
-        self.synced = contents  # what a power cut leaves for certain
-        self.has_lost_writes = False
-        self.modified_ms = modified_ms
-        self.cold_pages: set[int] = set()
-
-    def copy(self) -> _File:
-        copy = _File(self.path, self.data.freeze(), self.modified_ms)
-        copy.synced, copy.has_lost_writes = self.synced, self.has_lost_writes
-        return copy
-
-    def set(self, data: bytes | bytearray) -> None:
-        """Let the process and the disk see these contents."""
-        self.synced = FrozenContents.of(bytes(data))
-        self.data = Contents(self.synced)
-
-
-_Names = dict[str, "_File | _Names"]  # in a directory; a directory in it is another such dictionary
-
-
-# Changes of names are objects, so that they can be made twice: at once for the process, and for the disk at a sync. A
-# parent that is missing is on another volume, which is there after any power cut.
-class _Put(NamedTuple):
-    """A new file, or a new directory if `file` is None: the process and the disk have dictionaries of their own."""
-
-    path: str
-    file: _File | None
-
-    def apply(self, root: _Names) -> None:
-        names, name = _place(root, self.path)
-        names[name] = {} if self.file is None else self.file
-
-
-class _Rename(NamedTuple):
-    path: str
-    new_path: str
-
-    def apply(self, root: _Names) -> None:
-        names, name = _place(root, self.path)
-        if (node := names.pop(name, None)) is not None:
-            names, name = _place(root, self.new_path)
-            names[name] = node
-
-
-class _Remove(NamedTuple):
-    path: str
-
-    def apply(self, root: _Names) -> None:
-        names, name = _place(root, self.path)
-        names.pop(name, None)
-
-
-_Change = _Put | _Rename | _Remove
-
-
-def _place(root: _Names, path: str) -> tuple[_Names, str]:
-    """Return the names in the parent of `path`, which is made if it is missing, and the last name of `path`."""
-    *parents, last = path.strip("/").split("/")
-    for name in parents:
-        below = root.setdefault(name, {})
-        root = below if isinstance(below, dict) else {}
-    return root, last
-
-
-def _at(root: _Names, path: str) -> _File | _Names | None:
-    """Return the file, or the names in the directory, at `path`; None if nothing is there."""
-    node: Any = root
-    try:
-        for name in path.strip("/").split("/"):
-            node = node[name]
-    except (KeyError, TypeError):  # nothing has this name, or a file is in the place of a directory
-        return None if path != "/" else root
-    found: _File | _Names = node
-    return found
-
-
-def _files_in(path: str, names: _Names) -> Iterator[tuple[str, _File]]:
-    """Yield the path of each file below the directory at `path`, and the file."""
-    for name, node in list(names.items()):
-        if isinstance(node, dict):
-            yield from _files_in(f"{path}/{name}", node)
-        else:
-            yield f"{path}/{name}", node
-
-
-def _copied(names: _Names, of_file: Callable[[_File], _File] = lambda file: file) -> _Names:
-    """Return dictionaries of their own with the same names, and the files that `of_file` returns."""
-    return {name: _copied(node, of_file) if isinstance(node, dict) else of_file(node) for name, node in names.items()}
-
-
-def _frozen(names: _Names) -> FrozenDirectory:
-    return {
-        name: _frozen(node) if isinstance(node, dict) else FrozenFile(node.data.freeze(), node.modified_ms)
-        for name, node in list(names.items())
-    }
-
-
-def _thawed(path: str, directory: FrozenDirectory) -> _Names:
-    return {
-        name: _File(f"{path}/{name}", *node) if isinstance(node, FrozenFile) else _thawed(f"{path}/{name}", node)
-        for name, node in directory.items()
-    }
-
-
 class MemoryFile:
     """An open file of a `MemoryStorage`."""
 
-    def __init__(self, storage: MemoryStorage, file: _File) -> None:
+    def __init__(self, storage: MemoryStorage, file: File) -> None:
         self._storage, self._file = storage, file
 
     @property
@@ -274,9 +127,9 @@ class MemoryStorage:
         self.fail: Fail | None = None
         self.on_wait: Callable[[str], None] = lambda path: None  # called when a read waits for the disk
         self._clock_ms, self._volumes = clock_ms, volumes
-        self._root: _Names = {}  # as the process sees it
-        self._durable: _Names = {}  # as a power cut leaves it at least
-        self._pending: dict[str, list[_Change]] = {}  # changes that only `_root` has, by volume
+        self._root: Names = {}  # as the process sees it
+        self._durable: Names = {}  # as a power cut leaves it at least
+        self._pending: dict[str, list[Change]] = {}  # changes that only `_root` has, by volume
         self._locks: set[str] = set()
 
     @classmethod
@@ -285,8 +138,8 @@ class MemoryStorage:
     ) -> MemoryStorage:
         """Create a storage with the files of a snapshot, all on the disk. Its size makes no difference."""
         storage = cls(clock_ms, volumes)
-        storage._root = _thawed("", snapshot.root)
-        storage._durable = _copied(storage._root)
+        storage._root = thawed_names("", snapshot.root)
+        storage._durable = copied_names(storage._root)
         return storage
 
     # --- what tests do to it ------------------------------------------------------------------------------------------
@@ -299,8 +152,8 @@ class MemoryStorage:
                 change.apply(self._durable)
         self._pending.clear()
         self._locks.clear()
-        self._root = _copied(self._durable)
-        for path, file in _files_in("", self._root):
+        self._root = copied_names(self._durable)
+        for path, file in files_in("", self._root):
             file.path = path
             file.set(_survivor(file, random))
             # The pages that were lost are gone with the memory. What is read from now on is what the disk has.
@@ -308,24 +161,24 @@ class MemoryStorage:
 
     def snapshot(self) -> StorageSnapshot:
         """Return all files as the process sees them now, without faults and locks. Their sizes make no difference."""
-        return StorageSnapshot(_frozen(self._root))
+        return StorageSnapshot(frozen_names(self._root))
 
     def copy(self) -> MemoryStorage:
         """Copy of this storage without faults and locks."""
         copy = MemoryStorage(self._clock_ms, self._volumes)
         copy.space_left = self.space_left
         # A file may be in the names of the process, of the disk, and in pending changes. It has to stay one file.
-        files: dict[int, _File] = {}
+        files: dict[int, File] = {}
 
-        def copied(file: _File) -> _File:
+        def copied(file: File) -> File:
             if id(file) not in files:
                 files[id(file)] = file.copy()
             return files[id(file)]
 
-        copy._root, copy._durable = _copied(self._root, copied), _copied(self._durable, copied)
+        copy._root, copy._durable = copied_names(self._root, copied), copied_names(self._durable, copied)
         copy._pending = {
             volume: [
-                change._replace(file=copied(change.file)) if isinstance(change, _Put) and change.file else change
+                change._replace(file=copied(change.file)) if isinstance(change, Put) and change.file else change
                 for change in changes
             ]
             for volume, changes in self._pending.items()
@@ -349,13 +202,13 @@ class MemoryStorage:
     def discard(self) -> None:
         """Forget the bytes of all but tiny files. The objects of a broker that has ended stay until garbage is collected."""
         for names in (self._root, self._durable):
-            for _, file in _files_in("", names):
+            for _, file in files_in("", names):
                 if len(file.data) > _PAGE_BYTES or file.synced.length > _PAGE_BYTES:
                     file.set(b"")
 
     def files(self) -> list[str]:
         """The paths of all files."""
-        return [path for path, _ in _files_in("", self._root)]
+        return [path for path, _ in files_in("", self._root)]
 
     def check(self, operation: str, path: str) -> None:
         """Raise what `fail` says."""
@@ -363,7 +216,7 @@ class MemoryStorage:
         if error is not None:
             raise error
 
-    def append_to(self, file: _File, buffer: Buffer) -> None:
+    def append_to(self, file: File, buffer: Buffer) -> None:
         """Append to a file, as far as there is room."""
         file.modified_ms = self._clock_ms()
         error = self.fail("append", file.path) if self.fail is not None else None
@@ -382,7 +235,7 @@ class MemoryStorage:
         else:
             file.data.append(buffer)
 
-    def sync_file(self, file: _File) -> None:
+    def sync_file(self, file: File) -> None:
         """Make a file's contents durable."""
         try:
             self.check("sync", file.path)
@@ -396,7 +249,7 @@ class MemoryStorage:
 
     def evict(self) -> None:
         """Drop all file contents from the simulated page cache."""
-        for _, file in _files_in("", self._root):
+        for _, file in files_in("", self._root):
             file.cold_pages = set(range(-(-len(file.data) // _PAGE_BYTES)))
 
     def damage(self, path: str, position: int, data: bytes) -> None:
@@ -410,12 +263,12 @@ class MemoryStorage:
 
     def open(self, path: str, *, create: bool = False, private: bool = False) -> MemoryFile:
         self.check("open", path)
-        node = _at(self._root, path)
+        node = node_at(self._root, path)
         if node is None and create:
             self._parent(path)
-            node = _File(path)
-            self._change(_Put(path, node))
-        return MemoryFile(self, node if isinstance(node, _File) else self._file(path))
+            node = File(path)
+            self._change(Put(path, node))
+        return MemoryFile(self, node if isinstance(node, File) else self._file(path))
 
     def names(self, directory: str) -> list[str]:
         self.check("names", directory)
@@ -423,11 +276,11 @@ class MemoryStorage:
 
     def is_directory(self, path: str) -> bool:
         self.check("is_directory", path)
-        return isinstance(_at(self._root, path), dict)
+        return isinstance(node_at(self._root, path), dict)
 
     def exists(self, path: str) -> bool:
         self.check("exists", path)
-        return _at(self._root, path) is not None
+        return node_at(self._root, path) is not None
 
     def size(self, path: str) -> int:
         self.check("size", path)
@@ -443,10 +296,10 @@ class MemoryStorage:
 
     def make_directory(self, path: str) -> None:
         self.check("make_directory", path)
-        if _at(self._root, path) is not None:
+        if node_at(self._root, path) is not None:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         self._parent(path)
-        self._change(_Put(path, None))
+        self._change(Put(path, None))
 
     def read(self, path: str) -> bytes:
         self.check("read", path)
@@ -457,8 +310,8 @@ class MemoryStorage:
             raise another_directory(path)
         self.check("write", path)
         self._parent(path)
-        if _at(self._root, path) is None:
-            self._change(_Put(path, _File(path)))
+        if node_at(self._root, path) is None:
+            self._change(Put(path, File(path)))
         file = self._file(path)
         file.data = Contents()
         self.append_to(file, data)
@@ -481,27 +334,27 @@ class MemoryStorage:
 
     def rename(self, path: str, new_path: str) -> None:
         self.check("rename", path)
-        node = _at(self._root, path)
+        node = node_at(self._root, path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self._parent(new_path)
-        if isinstance(node, _File):
+        if isinstance(node, File):
             node.path = new_path
         else:
-            if _at(self._root, new_path):
+            if node_at(self._root, new_path):
                 raise OSError(errno.ENOTEMPTY, "Directory not empty", new_path)
-            for below, file in _files_in(new_path, node):
+            for below, file in files_in(new_path, node):
                 file.path = below
-        self._change(_Rename(path, new_path))
+        self._change(Rename(path, new_path))
 
     def remove(self, path: str) -> None:
         self.check("remove", path)
-        if isinstance(_at(self._root, path), _File):
-            self._change(_Remove(path))
+        if isinstance(node_at(self._root, path), File):
+            self._change(Remove(path))
 
     def remove_tree(self, path: str) -> None:
         self.check("names", path)
-        node = _at(self._root, path)
+        node = node_at(self._root, path)
         for name, below in list(node.items()) if isinstance(node, dict) else ():
             if isinstance(below, dict):
                 self.remove_tree(f"{path}/{name}")
@@ -509,7 +362,7 @@ class MemoryStorage:
                 self.remove(f"{path}/{name}")
         self.check("remove_directory", path)
         if node is not None:
-            self._change(_Remove(path))
+            self._change(Remove(path))
 
     def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)
@@ -521,7 +374,7 @@ class MemoryStorage:
     def space(self, path: str) -> tuple[int, int]:
         self.check("space", path)
         self._directory(path)
-        used = sum(len(file.data) for _, file in _files_in("", self._root))
+        used = sum(len(file.data) for _, file in files_in("", self._root))
         free = 2**40 if self.space_left is None else self.space_left
         return used + free, free
 
@@ -535,16 +388,16 @@ class MemoryStorage:
 
     # --- names --------------------------------------------------------------------------------------------------------
 
-    def _file(self, path: str) -> _File:
-        node = _at(self._root, path)
+    def _file(self, path: str) -> File:
+        node = node_at(self._root, path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        if not isinstance(node, _File):
+        if not isinstance(node, File):
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         return node
 
-    def _directory(self, path: str) -> _Names:
-        node = _at(self._root, path)
+    def _directory(self, path: str) -> Names:
+        node = node_at(self._root, path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         if not isinstance(node, dict):
@@ -554,7 +407,7 @@ class MemoryStorage:
     def _parent(self, path: str) -> None:
         self._directory(_parent(path))
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: Change) -> None:
         # At once for the process; for the disk only with the next `sync_directory` or a lucky crash.
         change.apply(self._root)
         self._pending.setdefault(self._volume(change.path), []).append(change)
@@ -567,7 +420,7 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _survivor(file: _File, random: Random) -> bytes | bytearray:
+def _survivor(file: File, random: Random) -> bytes | bytearray:
     data, synced = bytes(file.data), bytes(file.synced)
     if not data.startswith(synced):  # cut or rewritten since; either state may be on the disk
         return random.choice((synced, data))

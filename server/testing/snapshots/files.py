@@ -32,7 +32,7 @@ import zstandard
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.memory.contents import FrozenContents
 from ottla.server.testing.memory.coordination_service import FrozenNode, TreeSnapshot
-from ottla.server.testing.memory.storage import FrozenDirectory, FrozenFile, StorageSnapshot
+from ottla.server.testing.memory.names import FrozenDirectory, FrozenFile, StorageSnapshot
 from ottla.wire.checksum import crc32c
 
 MAGIC = b"\x89Ottla\r\n"

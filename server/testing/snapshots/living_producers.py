@@ -14,7 +14,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, CoordinationError, SetData
 from ottla.replication.log.names import SNAPSHOT_SUFFIX
 from ottla.replication.log.producers import NO_OFFSET, decode_snapshot, encode_producers
-from ottla.server.testing.memory.storage import FrozenFile, StorageSnapshot
+from ottla.server.testing.memory.names import FrozenFile, StorageSnapshot
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

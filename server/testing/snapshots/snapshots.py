@@ -26,7 +26,8 @@ from ottla.replication.replica_manager.directories import CHECKPOINTS
 from ottla.replication.replica_manager.flushing import offset_to_note
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.in_sync import let_catch_up
-from ottla.server.testing.memory.storage import MemoryStorage, StorageSnapshot
+from ottla.server.testing.memory.names import StorageSnapshot
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.testing.snapshots.files import NodeSnapshot, Snapshot
 from ottla.server.testing.snapshots.kept_connections import GivenUp, give_up, take_up
 from ottla.server.testing.snapshots.living_producers import living_producers, skip_ids, without_those

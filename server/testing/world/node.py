@@ -22,7 +22,8 @@ from ottla.server.environment import Environment, tcp_peers
 from ottla.server.serving import serve
 from ottla.server.serving_state import Stop
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.memory.storage import MemoryStorage, StorageSnapshot
+from ottla.server.testing.memory.names import StorageSnapshot
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.testing.memory.transport import MemoryTransport
 from ottla.server.testing.profiles.profiles import PROFILE, restrictions_of
 from ottla.server.testing.world.cuts import CutPeers, Cuts

@@ -15,7 +15,8 @@ from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.memory import chunks, contents
 from ottla.server.testing.memory.chunks import CHUNK_BYTES, POOLED_BYTES_MAX
 from ottla.server.testing.memory.contents import PIECES_MAX, SHORT_BYTES_MAX, Contents
-from ottla.server.testing.memory.storage import MemoryStorage, StorageSnapshot
+from ottla.server.testing.memory.names import StorageSnapshot
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.tests.effort import examples
 
 Files = dict[str, bytes]
@@ -232,7 +233,7 @@ def test_a_name_costs_the_same_among_thousands(monkeypatch: pytest.MonkeyPatch) 
         seen.append(path)
         return []
 
-    monkeypatch.setattr("ottla.server.testing.memory.storage._files_in", files_in)
+    monkeypatch.setattr("ottla.server.testing.memory.storage.files_in", files_in)
     storage.rename("/7/file", "/7/renamed")
     assert storage.names("/7") == ["renamed"]
     storage.rename("/7", "/seven")

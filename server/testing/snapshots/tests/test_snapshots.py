@@ -17,7 +17,7 @@ from ottla.replication.log import recovery
 from ottla.server.broker import Broker
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
-from ottla.server.testing.memory.storage import StorageSnapshot
+from ottla.server.testing.memory.names import StorageSnapshot
 from ottla.server.testing.snapshots import snapshots
 from ottla.server.testing.snapshots.living_producers import Living, living_producers
 from ottla.server.testing.snapshots.snapshots import closed
