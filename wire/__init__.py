@@ -20,8 +20,7 @@ checksum.py            CRC-32C and MurmurHash2
 native.py              chooses between compiled functions and Python
 buffers.py             memory for large requests
 limits.py              limits of counts in foreign bytes
-text.py                text decoded as by Java
-uuids.py               UUIDs as Kafka writes them
+text.py                text decoded as by Java; UUIDs as Kafka writes them
 foreign_json.py        JSON of strangers, within limits
 settings.py            the language in which settings are declared
 happenings.py          what a broker did out of the ordinary, with its causes

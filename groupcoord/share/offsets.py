@@ -32,7 +32,7 @@ from ottla.wire.messages.share_group_state import (
     InitializeStatePartition,
 )
 from ottla.wire.messages.share_group_state import DeleteStatePartition as DeletedPartition
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 NO_TOPIC_ID = bytes(16)
 NOTHING_TO_DELETE = "There is no offset information to delete."

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from ottla.replication.cluster.metadata_cache import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
 from ottla.replication.log.names import NO_NAMES
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.uuids import parse_uuid, uuid_text
+from ottla.wire.text import parse_uuid, uuid_text
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"

@@ -11,7 +11,7 @@ index.py               `.index` and `.timeindex`; transaction_index.py: `.txnind
 batch_checks.py        the quick half of the checks of a produced batch; validator.py: the thorough half
 batch_scan.py          scans a `.log` file for its batches and for damage
 producers.py           idempotent producers and open transactions; verification.py: of transactions (KIP-890)
-producer_snapshots.py  `.snapshot` files; producer_recovery.py: producer state at an offset
+producer_snapshots.py  `.snapshot` files, and the producer state at an offset
 leader_epochs.py       leader epochs and their start offsets
 cleaner.py             picks the log to compact next, and runs compaction in threads
 compaction.py          compacts: keeps the last record of each key

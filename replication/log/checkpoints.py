@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.wire.uuids import parse_uuid, uuid_text
+from ottla.wire.text import parse_uuid, uuid_text
 
 _VERSION = "0"
 # `int` takes blanks, underscores and the digits of any script as well. No checkpoint has those.

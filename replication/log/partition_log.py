@@ -40,8 +40,7 @@ from ottla.replication.log.names import (
     partition_path,
     path_in,
 )
-from ottla.replication.log.producer_recovery import marker_of
-from ottla.replication.log.producer_snapshots import ProducerSnapshots, encoded_producers
+from ottla.replication.log.producer_snapshots import ProducerSnapshots, encoded_producers, marker_of
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log
 from ottla.replication.log.segment import DamagedIndexes, Segment

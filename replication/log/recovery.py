@@ -12,7 +12,7 @@ What a crash can leave, and what is done about it, in this order:
    back, and later ones lost. Then the batches' epochs count, not those of the leader epoch checkpoint; otherwise this
    replica would not notice that its leader has other batches at these offsets.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
-5. Producer state is the newest good snapshot plus the batches after it (`producer_recovery.py`).
+5. Producer state is the newest good snapshot plus the batches after it (`producer_snapshots.py`).
 
 Gaps
     A gap between two batches of one file is never damage, whatever the topic's policy says today: compaction leaves gaps,
@@ -59,8 +59,7 @@ from ottla.replication.log.names import (
     parse_segment_file,
     path_in,
 )
-from ottla.replication.log.producer_recovery import marker_of, producers_at
-from ottla.replication.log.producer_snapshots import ProducerSnapshots
+from ottla.replication.log.producer_snapshots import ProducerSnapshots, marker_of, producers_at
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import LogDirectory

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from ottla.replication.log.batch_scan import CorruptSegment
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, base_offset_of
-from ottla.replication.log.producer_recovery import producers_at
-from ottla.replication.log.producer_snapshots import ProducerSnapshots
+from ottla.replication.log.producer_snapshots import ProducerSnapshots, producers_at
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import FileCache

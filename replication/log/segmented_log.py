@@ -18,7 +18,7 @@ from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.log_reader import base_offset_of, guarded
 from ottla.replication.log.names import FRESH_SUFFIX, SWAP_SUFFIX
-from ottla.replication.log.producer_recovery import producers_at
+from ottla.replication.log.producer_snapshots import producers_at
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog
 from ottla.replication.log.removal import Removal, look_at_times

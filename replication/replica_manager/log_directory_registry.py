@@ -37,7 +37,7 @@ from ottla.replication.replica_manager.directories import (
     LogDirectoryProblem,
     hold_directories,
 )
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors

@@ -30,7 +30,7 @@ from ottla.replication.cluster.coordination import (
     multis,
 )
 from ottla.replication.random_ids import random_uuid
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager.loading import HostedPartition

@@ -38,7 +38,7 @@ from ottla.server.security.scram_credentials import (
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LONG_MAX
-from ottla.wire.uuids import UUID_BYTES, uuid_text
+from ottla.wire.text import UUID_BYTES, uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -21,7 +21,7 @@ from ottla.groupcoord.records import KeyedRecord, RecordFormat, RecordFormats
 from ottla.wire.record_encoding import encode_pairs
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, Uuid, field
 from ottla.wire.settings import parse_integer, trimmed
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 # The length of 16 bytes in Base64, without padding or with all of it.
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")

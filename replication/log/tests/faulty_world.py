@@ -28,7 +28,7 @@ from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.producer_recovery import marker_of
+from ottla.replication.log.producer_snapshots import marker_of
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.replication.log import checkpoints
 from ottla.replication.log.checkpoints import CorruptCheckpoint, MetaProperties
 from ottla.wire.tests.effort import examples
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 
 def test_offsets_are_written_as_kafka_does() -> None:

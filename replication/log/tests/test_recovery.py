@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.batch_scan import scan_batches
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.producer_recovery import RETRIES_MS
+from ottla.replication.log.producer_snapshots import RETRIES_MS
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import (

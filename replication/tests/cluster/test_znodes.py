@@ -7,7 +7,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.cluster.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 
 def test_nodes_have_kafkas_text() -> None:

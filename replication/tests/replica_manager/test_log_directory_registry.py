@@ -15,7 +15,7 @@ from ottla.replication.replica_manager.log_directory_registry import (
     SeenDirectory,
     identify,
 )
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 KNOWN = {A: KnownDirectory("/a"), B: KnownDirectory("/b")}

@@ -53,7 +53,7 @@ from ottla.wire.messages.telemetry import (
     PushTelemetryResponse,
 )
 from ottla.wire.schema import ZERO_UUID
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

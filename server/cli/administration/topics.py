@@ -35,7 +35,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 if TYPE_CHECKING:
     from ottla.wire.messages.metadata import MetadataResponseTopic

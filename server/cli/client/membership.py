@@ -43,7 +43,7 @@ from ottla.wire.messages.classic_group import (
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.offsets import OffsetCommitResponse
 from ottla.wire.schema import Message
-from ottla.wire.uuids import UUID_BYTES, uuid_text
+from ottla.wire.text import UUID_BYTES, uuid_text
 
 SESSION_S, HEARTBEAT_S, RETRY_S = 45.0, 3.0, 0.2
 REBALANCE_S = 300.0

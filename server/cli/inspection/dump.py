@@ -44,7 +44,7 @@ from ottla.wire.records import (
     Record,
     increment_sequence,
 )
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 PIECE_BYTES = 1024 * 1024
 BATCH_BYTES_MAX = DECOMPRESSED_BYTES_MAX

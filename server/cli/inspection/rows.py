@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.wire.schema import Array, Bytes, Field, Struct, Uuid
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import uuid_text
 
 Row = dict[str, Any]
 

@@ -22,8 +22,7 @@ from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.record_decoding import decode_records
 from ottla.wire.records import iter_batches
 from ottla.wire.schema import Array, Records, Struct, Uuid
-from ottla.wire.text import JAVA_REPLACE
-from ottla.wire.uuids import uuid_text
+from ottla.wire.text import JAVA_REPLACE, uuid_text
 
 HIDDEN = "(hidden)"
 
