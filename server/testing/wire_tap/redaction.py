@@ -17,7 +17,10 @@ from typing import Any
 from ottla.wire.schema import Records, Struct
 
 _SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "request_data", "response_data"})
-_SECRET_SETTINGS = ("password", "jaas", "secret", "token", "credential", ".key")
+_SECRET_SETTINGS = (
+    *("password", "jaas", "secret", "token", "credential", ".key"),
+    *("console.users", "user.info", "truststore.certificates"),
+)
 BATCH_HEADER_BYTES = 61
 
 Hide = Callable[[Any], Any]

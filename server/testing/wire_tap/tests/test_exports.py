@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.config.reference import broker_settings
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_tap.conversation import Conversation
 from ottla.server.testing.wire_tap.frames import WHOLE_BYTES_MAX
 from ottla.server.testing.wire_tap.json_lines import HIDDEN, text_or_base64
+from ottla.server.testing.wire_tap.redaction import without_secrets
 from ottla.server.testing.wire_tap.tests.wire_talk import (
     Listening,
     answer,
@@ -99,6 +101,13 @@ def test_records_and_secrets_are_hidden(tmp_path: Path) -> None:
     assert SECRET.decode() not in text and "alice" in text and "1000" in text and HIDDEN in text
     assert lines[-1]["request"]["topic_data"][0]["partition_data"][0]["records"] in (HIDDEN, [])
     assert "request" not in lines[5]
+
+
+@pytest.mark.parametrize("name", [name for name, each in broker_settings().items() if each.is_sensitive])
+def test_every_setting_that_is_a_password_is_hidden(name: str) -> None:
+    given = IncrementalConfig(name=name, config_operation=0, value="geheim")
+    hidden = without_secrets(given, lambda secret: HIDDEN)
+    assert (given.value, hidden.value) == ("geheim", HIDDEN)
 
 
 def test_what_was_not_kept_is_told(tmp_path: Path) -> None:
