@@ -7,6 +7,7 @@ import http.client
 import inspect
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -198,6 +199,23 @@ def test_wrong_requests_get_one_sentence(ask: Client, method: str, path: str, bo
 def test_a_refusal_repeats_no_long_name(ask: Client, body: Any):
     status, answer = ask("POST", "/records", body)
     assert status == 400 and len(answer["error"]) < 25_000
+
+
+def test_a_long_answer_holds_the_interpreter_lock_for_a_record_at_a_time(
+    ask: Client, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+):
+    kafka.topic("long")
+    kafka.produce("long", *["x" * 1000] * 100)
+    encoded, dumps = [], json.dumps
+
+    def noting(value: Any, **options: Any) -> str:
+        encoded.append((threading.current_thread().name, len(dumps(value))))
+        return dumps(value, **options)
+
+    monkeypatch.setattr(json, "dumps", noting)
+    assert len(done(ask, "GET", "/records?topic=long")) == 100
+    assert len(encoded) == 100 and max(size for _, size in encoded) < 5000
+    assert "ottla-control port" not in {name for name, _ in encoded}
 
 
 def test_beyond_loopback_and_with_a_token_everybody_needs_it(kafka: Kafka):
