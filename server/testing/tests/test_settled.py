@@ -101,3 +101,11 @@ def test_a_partition_has_moved_when_its_new_replicas_are_in_sync(kafka: Kafka) -
         state = kafka.partition("alone")
         assert state.replicas == replicas and state.isr == sorted(replicas) and state.leader in replicas
     check(kafka, "alone")
+
+
+def test_leaders_do_not_change_by_themselves(kafka: Kafka) -> None:
+    kafka.broker(1).restart()
+    leader = kafka.partition("orders").leader
+    assert leader != 1
+    kafka.clock.advance(minutes=20)
+    assert kafka.partition("orders").leader == leader

@@ -132,6 +132,7 @@ class World:
         copies = str(min(3, brokers))
         return {
             **(OF_BROKERS if has_profile else {}),
+            "auto.leader.rebalance.enable": "false",  # leaders change by what a test does, not 5 s later
             "zookeeper.connect": "memory:2181",
             "zookeeper.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
             "default.replication.factor": copies,
