@@ -18,6 +18,7 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.world.loop import LabLoop
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 @pytest.fixture
@@ -39,6 +40,15 @@ def test_produced_records_are_read(kafka: Kafka):
     assert kafka.records("orders", (made[0].partition + 1) % 3) == []
     (unanswered,) = kafka.produce("orders", "c", key="k", acks=0)
     assert unanswered.offset == -1 and values(kafka, "orders")[-1] == b"c"
+
+
+def test_long_answers_are_decoded(kafka: Kafka) -> None:
+    """Brokers encode those in a thread."""
+    kafka.topic("wide", 1500)
+    kafka.group("wide-reader").commit({("wide", each): each for each in range(1500)})
+    assert len(kafka.group("wide-reader").offsets) == 1500
+    answer = kafka.ask(MetadataRequest(topics=[MetadataRequestTopic(name="wide")]))
+    assert len(answer.topics[0].partitions) == 1500
 
 
 def test_records_of_all_partitions_are_merged_by_time(kafka: Kafka):

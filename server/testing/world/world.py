@@ -24,6 +24,7 @@ from ottla.server.testing.wire_tap.wire import Wire
 from ottla.server.testing.world.clock import pause
 from ottla.server.testing.world.cuts import Cuts
 from ottla.server.testing.world.node import HOST, Node
+from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -462,7 +463,10 @@ class World:
             now_ms=broker.now_ms(),
             complaints=broker.listeners[0].complaints,
         )
-        return await asked.while_it_runs(lambda: finished(route.handler(request, context)))
+        answer = await asked.while_it_runs(lambda: finished(route.handler(request, context)))
+        if isinstance(answer, EncodedAnswer):  # a long one
+            return await trio.to_thread.run_sync(route.response_class.decode, answer.body, context.api_version)
+        return answer
 
     def controller(self) -> Node | None:
         """Return the node that is the controller; None while there is none."""
