@@ -109,3 +109,16 @@ def test_leaders_do_not_change_by_themselves(kafka: Kafka) -> None:
     assert leader != 1
     kafka.clock.advance(minutes=20)
     assert kafka.partition("orders").leader == leader
+
+
+def test_a_leader_leads_when_it_has_heard_so_under_its_registration(kafka: Kafka) -> None:
+    broker = kafka.world.node(1).serving()
+    held = broker.replicas.partition("orders", 0)
+    assert held is not None
+
+    async def is_settled() -> bool:
+        return await kafka.world._is_settled({"orders"})
+
+    assert kafka.loop.call(is_settled)
+    held.must_hear = True  # as a new registration does
+    assert not kafka.loop.call(is_settled)

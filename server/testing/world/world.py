@@ -269,6 +269,8 @@ class World:
         except KafkaError:  # it resigns
             return False
         ears = {id: each for id, each in able.items() if not self.is_cut(id, controller)}
+        if any(self.nodes[id].is_fenced for id in ears):
+            return False
         return all(
             self._is_carried_out(ears, name, index, state)
             for (name, index), state in active.states.partitions()
@@ -286,7 +288,9 @@ class World:
         if state.leader not in brokers:
             return True
         held = brokers[state.leader].replicas.partition(topic, index)
-        return held is not None and held.is_leader and held.leader_epoch == state.leader_epoch
+        if held is None or not held.is_leader or held.must_hear:
+            return False
+        return held.leader_epoch == state.leader_epoch
 
     def _shows(self, broker: Broker, topic: str) -> bool:
         state = broker.cluster.topics.get(topic)
