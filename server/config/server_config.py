@@ -247,7 +247,8 @@ def _principal_problem(text: str) -> str | None:
     return None if kind and name else "must be TYPE:NAME, such as User:alice"
 
 
-def _token_problem(text: str | None) -> str | None:
+def token_problem(text: str | None) -> str | None:
+    """Return what is wrong with a token for an HTTP port, as the end of a sentence; None if it is good, or there is none."""
     # It goes into a header, so it is ASCII without spaces.
     if text is None or (len(text) >= TOKEN_LENGTH_MIN and text.isascii() and text.isprintable() and " " not in text):
         return None
@@ -313,7 +314,7 @@ class HttpConfig:
     http_console_token: str | None = _internal(
         None,
         kind=PASSWORD,
-        check=_token_problem,
+        check=token_problem,
         doc="What opens the console; without it everybody on this machine may read, or each start makes one.",
     )
 

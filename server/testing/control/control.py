@@ -26,6 +26,7 @@ from ottla.replication.log.descriptors import Descriptors
 from ottla.server.admin.http.routes import JSON, Refused, Request, Response, Routes, is_loopback
 from ottla.server.admin.http.server import HttpServer
 from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
+from ottla.server.config.server_config import token_problem
 from ottla.server.serving import StartupError
 from ottla.server.testing.control.operations import OPERATIONS, Operation
 from ottla.server.testing.errors import LabError
@@ -54,10 +55,8 @@ class Control(Service):
 
     def __init__(self, kafka: Kafka, host: str, port: int, token: str | None = None) -> None:
         """Listen on HOST:PORT. Raises LabError for an address beyond loopback without a token, and OSError."""
-        if token is not None and not (token and all("!" <= each <= "~" for each in token)):
-            raise LabError(
-                "No header could bring this token of the control port; give one of ASCII letters, digits and signs, or none."
-            )
+        if (problem := token_problem(token)) is not None:
+            raise LabError(f"The token of the control port {problem}.")
         if token is None and not is_loopback(host):
             raise LabError(
                 f"The control port would be open to everybody at {host}; give a token, or listen on 127.0.0.1."
