@@ -5,7 +5,7 @@ All of it is done by Kafka's own requests, served inside the process, so that it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -13,6 +13,8 @@ import trio.testing
 
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.server.testing.errors import LabError, check
+from ottla.server.testing.world.clock import pause
+from ottla.server.testing.world.world import LOADING, PAUSE_S, SHOWN_LOOKS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     JoinGroupRequest,
@@ -143,7 +145,13 @@ class Group:
 
     async def _ask(self, request: Any, version: int | None = None) -> Any:
         world = self._lab.world
-        return await world.ask(request, await world.coordinator(self.name), version=version)
+        for _ in range(SHOWN_LOOKS):
+            answer = await world.ask(request, await world.coordinator(self.name), version=version)
+            # Another group may still be loaded there, or the coordinator has just changed.
+            if LOADING.isdisjoint(_codes(answer)):
+                break
+            await pause(PAUSE_S)
+        return answer
 
     async def _found(self) -> Any:
         answer = await self._ask(ListGroupsRequest(states_filter=[], types_filter=[]))
@@ -290,6 +298,15 @@ class Group:
     async def _delete(self) -> None:
         answer = await self._ask(DeleteGroupsRequest(groups_names=[self.name]))
         check(answer.results[0].error_code)
+
+
+def _codes(answer: Any) -> Iterator[ErrorCode]:
+    """Yield the error codes of an answer to a request about groups, at whatever depth it has them."""
+    if (code := getattr(answer, "error_code", None)) is not None:
+        yield ErrorCode.of(code)
+    for name in ("groups", "results", "topics", "partitions"):
+        for each in getattr(answer, name, None) or ():
+            yield from _codes(each)
 
 
 def _classic_member(member: Any) -> GroupMember:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world.clock import pause
-from ottla.server.testing.world.world import PAUSE_S, SHOWN_LOOKS, TRANSACTION
+from ottla.server.testing.world.world import LOADING, PAUSE_S, SHOWN_LOOKS, TRANSACTION
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
@@ -48,12 +48,11 @@ async def fence(world: World, transactional_id: str) -> None:
     if transactional_id not in known:
         ids = ", ".join(known) or "none"
         raise LabError(f"No producer has used the transactional id {transactional_id}; those known are: {ids}.")
-    node = await world.coordinator(transactional_id, TRANSACTION)
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS)
     for _ in range(SHOWN_LOOKS):
-        answer = await world.ask(request, node)
-        # The transaction before is still being aborted; a client tries again, too.
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+        answer = await world.ask(request, await world.coordinator(transactional_id, TRANSACTION))
+        # The transaction before is still being aborted, or the coordinator has just changed; a client tries again, too.
+        if answer.error_code not in {ErrorCode.CONCURRENT_TRANSACTIONS, *LOADING}:
             break
         await pause(PAUSE_S)
     check(answer.error_code)

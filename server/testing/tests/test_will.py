@@ -9,6 +9,7 @@ import pytest
 import trio
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.serving import StartupError
 from ottla.server.testing import partitions
 from ottla.server.testing.errors import LabError
@@ -23,6 +24,7 @@ from ottla.wire.messages.classic_group import (
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.groups import ListGroupsResponse
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
 
@@ -225,6 +227,21 @@ def test_groups_and_transactions_are_told_while_others_take_them_over(cluster: K
         broker.start()
         broker.restart()
         assert all(cluster.group(each).offsets == {("orders", 0): 0} for each in names)
+
+
+def test_a_group_is_found_while_its_coordinator_loads_others(kafka: Kafka, monkeypatch: pytest.MonkeyPatch):
+    group = kafka.group("g")
+    group.commit({("orders", 0): 3})
+    service = kafka.loop.call_sync(groups_of, kafka.world.node(0).serving())
+    loading = iter([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2)
+
+    def list_groups(request: Any) -> Any:
+        code = next(loading, None)
+        return listed(request) if code is None else ListGroupsResponse(error_code=code, groups=[])
+
+    listed = service.list_groups
+    monkeypatch.setattr(service, "list_groups", list_groups)
+    assert group.state == "Empty" and next(loading, None) is None
 
 
 def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
