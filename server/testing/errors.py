@@ -14,8 +14,13 @@ class LabError(Exception):
     """
 
     def __init__(self, text: str) -> None:
-        shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cut(text, TEXT_LENGTH_MAX))
-        super().__init__(" ".join(cut(word, WORD_LENGTH_MAX) for word in shown.split(" ")))
+        super().__init__(shown(text))
+
+
+def shown(text: str) -> str:
+    """Return a text with names of strangers as it may be shown: control characters escaped, long words cut."""
+    printable = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cut(text, TEXT_LENGTH_MAX))
+    return " ".join(cut(word, WORD_LENGTH_MAX) for word in printable.split(" "))
 
 
 def check(code: int, message: str | None = None) -> None:

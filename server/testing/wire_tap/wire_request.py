@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, shown
 from ottla.server.testing.wire_tap.kafka_names import api_name, error_name, messages_of
 from ottla.server.testing.wire_tap.skeletons import Kept
 from ottla.server.testing.wire_tap.subjects import NameOf, Place, groups_in, places_in
@@ -291,7 +291,8 @@ class WireRequest:
         about = [", ".join(texts[:PLACES_SHOWN]) + more, *(f"group {each}" for each in self.groups)]
         what = " ".join(each for each in (f"{self.api} v{self.version}", *about) if each)
         rule = f" [{self.rule}]" if self.rule else ""
-        return f"{clock} broker {self.node_id} #{self.connection.number} {who} {what}: {self.size} B {self._outcome()}{rule}"
+        told = f"{clock} broker {self.node_id} #{self.connection.number} {who} {what}: {self.size} B {self._outcome()}"
+        return shown(told + rule)
 
     def _outcome(self) -> str:
         if self._answer is None:

@@ -54,6 +54,17 @@ def test_a_request_and_its_answer_have_what_a_test_asks_for() -> None:
     assert seen.line().partition(" ")[2] == told
 
 
+def test_names_of_strangers_do_not_control_a_terminal() -> None:
+    tap = Listening()
+    tap.hear(
+        request(
+            HeartbeatRequest(group_id="\x1b[2J" + "g" * 5000, generation_id=1, member_id="m"), 4, client_id="a\r\nb"
+        )
+    )
+    (line,) = tap.wire.lines()
+    assert line.isprintable() and "a\\r\\nb@" in line and "group \\x1b[2Jg" in line and len(line) < 700
+
+
 @given(cuts, cuts, st.sampled_from([b"r", LARGE]), st.sampled_from([7, 12, 13]))
 def test_any_cut_is_the_same_conversation(asked: list[int], told: list[int], records: bytes, version: int) -> None:
     tap = Listening()
