@@ -14,7 +14,7 @@ States of one connection
                              route allows. The guard is asked, and the route found, before a body is read. Reading is paid for
                              (`Pace`): chunks of a byte cost as much as a long answer.
     answer                   ANSWER_S from the call of the handler to the last byte, unless it lasts; SEND_S for each piece of
-                             PIECE_BYTES, lasting or not. So a reader that stops, or trickles, is cut off.
+                             PIECE_BYTES, lasting or not. So a reader that stops, or trickles, is cut off. 504 if no byte is sent by then.
     stream                   a body that is read while it is answered, without a limit of its length; STREAM_IDLE_S until its next piece
     idle again               if both sides keep the connection, and the request was read to its end
 
@@ -182,6 +182,8 @@ class HttpConnection:
             with self._room.held(len(response.body) if isinstance(response.body, bytes) else 0):
                 await self._send(response)
         if limit.cancelled_caught:
+            if self._http.our_state is h11.SEND_RESPONSE:  # the handler has not come to an answer
+                raise Refused(504, f"There is no answer after {ANSWER_S:g} s.")
             raise Gone
 
     async def _called(self, handler: Handler, request: Request) -> Response:

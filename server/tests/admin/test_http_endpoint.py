@@ -345,6 +345,22 @@ async def test_a_reader_that_trickles_has_a_limit_for_the_whole_answer(autojump_
     assert rooms.pieces < 1000
 
 
+async def test_a_handler_that_takes_too_long_has_an_answer(autojump_clock: trio.abc.Clock) -> None:
+    async def never(_: Request) -> Response:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    routes = Routes()
+    routes.get("/never", never)
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(HttpConnection(theirs, "127.0.0.1", routes, Guard("127.0.0.1"), Pace()).run)
+        await ours.send_all(b"GET /never HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with trio.fail_after(limits.ANSWER_S * 2):
+            assert (await ours.receive_some(12)) == b"HTTP/1.1 504"
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_lasting_answer_outlives_the_limit_and_ends_with_its_reader(autojump_clock: trio.abc.Clock) -> None:
     rooms = Rooms()
     async with conversing(rooms) as stream:
