@@ -89,21 +89,20 @@ class FrameCutter:
             self._finish()
             return end
         head = self._head
-        wanted = SIZE_BYTES
-        if len(head) >= SIZE_BYTES:
-            self._size = _checked(_size(head)[0])
-            wanted += min(self._size, self._head_bytes)
-        end = min(count, at + wanted - len(head))
+        end = min(count, at + self._wanted() - len(head))
         head += view[at:end]
-        if len(head) == wanted and (wanted > SIZE_BYTES or self._begins_empty()):
+        if len(head) >= SIZE_BYTES and len(head) == self._wanted():
             self._begin()
         return end
 
-    def _begins_empty(self) -> bool:
-        self._size = _checked(_size(self._head)[0])
-        return self._size == 0
+    def _wanted(self) -> int:
+        """Return how long `_head` has to be for the next step: the size field, then with it the first bytes."""
+        if len(self._head) < SIZE_BYTES:
+            return SIZE_BYTES
+        return SIZE_BYTES + min(_checked(_size(self._head)[0]), self._head_bytes)
 
     def _begin(self) -> None:
+        self._size = _size(self._head)[0]
         head = bytes(self._head[SIZE_BYTES:])
         self._sink = self._on_begin(self._size, head)
         self._sink.take(memoryview(head))

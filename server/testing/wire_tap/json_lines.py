@@ -118,14 +118,10 @@ def text_or_base64(data: bytes) -> Any:
 def _plain_records(records: Any, *, hide_records: bool) -> Any:
     data = bytes(records)
     try:
-        return [each for batch in _batches(data) for each in _batch(data, *batch, hide_records=hide_records)]
+        batches = [_batch(data, header, start, hide_records=hide_records) for header, start, _ in iter_batches(data)]
+        return [record for batch in batches for record in batch]
     except (KafkaError, ProtocolViolation, ValueError):  # damaged, or cut off
         return HIDDEN if hide_records else {"base64": base64.b64encode(data).decode()}
-
-
-def _batches(data: bytes) -> Iterator[tuple[Any, int]]:
-    for header, start, _ in iter_batches(data):
-        yield header, start
 
 
 def _batch(data: bytes, header: Any, start: int, *, hide_records: bool) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ class TopicNames:
 
     __slots__ = ("_broker_name", "_known", "_unread")
 
-    def __init__(self, broker_name: NameOf = lambda topic_id: None) -> None:
+    def __init__(self, broker_name: NameOf) -> None:
         """`broker_name` returns the broker's name of a topic id; None if it knows none."""
         self._broker_name = broker_name
         self._known: dict[bytes, str] = {}

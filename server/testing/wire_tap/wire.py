@@ -1,10 +1,6 @@
 """The tap as tests see it: what clients and brokers said to each other.
 
-How a lab uses it: one `Wire` for each world, and one acceptor for each of its brokers:
-
-    wire = Wire(clock.now_ms, node_id=1)
-    Environment(accept=wire.accept, ...)                            # the only broker
-    Environment(accept=wire.acceptor(2, clock.now_ms), ...)         # each broker of a cluster
+A world of the lab has one `Wire`, and each of its brokers an acceptor: `Environment(accept=wire.acceptor(node_id), ...)`.
 
 Connections are served in the thread of the broker's event loop. All other methods may be called from any thread.
 """
@@ -44,10 +40,6 @@ def _system_clock_ms() -> float:
     return time.time_ns() / 1_000_000
 
 
-def _no_name(topic_id: bytes) -> str | None:
-    return None
-
-
 class Wire:
     """Requests of all clients, with their answers, as they passed on the connections.
 
@@ -56,22 +48,21 @@ class Wire:
 
     def __init__(
         self,
-        clock_ms: Callable[[], float] | None = None,
-        node_id: int = 0,
+        clock_ms: Callable[[], float] = _system_clock_ms,
         *,
-        topic_name: NameOf | None = None,
+        topic_name: NameOf = lambda topic_id: None,
         requests_max: int = REQUESTS_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """`clock_ms`: the broker's clock, milliseconds since 1970; None for the system's. `node_id`: the broker of `accept`.
+        """`clock_ms`: the brokers' clock, milliseconds since 1970.
 
-        `topic_name` returns the broker's name of a topic id, or None; None for what the wire tells. `requests_max` and `bytes_max` bound
-        what is remembered.
+        `topic_name` returns the brokers' name of a topic id, or None for what the wire tells. `requests_max` and `bytes_max`
+        bound what is remembered.
         """
-        self.clock_ms = clock_ms or _system_clock_ms
+        self.clock_ms = clock_ms
         self.keeps_records = False
         """Set to True to keep the records of large requests and answers, too; this costs a copy of each."""
-        self.topics = TopicNames(topic_name or _no_name)
+        self.topics = TopicNames(topic_name)
         self._logs = {is_of_broker: RequestLog(requests_max, bytes_max) for is_of_broker in (False, True)}
         self.rules = Rules()
         self._connections = 0
@@ -79,40 +70,27 @@ class Wire:
         self._loop_thread = self._process = 0
         self._changed = threading.Condition()
         self._waiting = self._news = 0
-        self.accept = self.acceptor(node_id)
 
     # ------------------------------------------------------------------ for the lab
 
-    def acceptor(self, node_id: int, clock_ms: Callable[[], float] | None = None) -> Callable[[socket.socket], Any]:
-        """Return a function that makes the tapped transport of a socket that broker `node_id` has accepted.
-
-        `clock_ms`: clock of this broker; None: the tap's.
-        """
-        from ottla.server.testing.wire_tap.tapped import TappedTransport  # here, because readers of a tap need none
-
-        def accept(sock: socket.socket) -> TappedTransport:
-            self._connections += 1
-            self._note_loop()
-            clock = clock_ms or self.clock_ms
-            return TappedTransport(
-                sock, WireConnection(self._connections, node_id, *_ends(sock), clock()), self, self.rules
-            )
-
-        return accept
+    def acceptor(self, node_id: int) -> Callable[[socket.socket], Transport]:
+        """Return a function that makes the tapped transport of a socket that broker `node_id` has accepted."""
+        return lambda sock: self._tapped(sock, node_id, sock)
 
     def acceptor_over_tls(self, node_id: int) -> Callable[[Transport], Transport]:
         """Return a function that makes the tapped transport of a connection with TLS from the one that encrypts its bytes."""
         from ottla.server.testing.wire_tap.decrypted import decrypted  # here, because few tests use TLS
-        from ottla.server.testing.wire_tap.tapped import TappedTransport
 
-        def accept(encrypted: Transport) -> TappedTransport:
-            self._connections += 1
-            self._note_loop()
-            ends = _ends(encrypted.socket)
-            connection = WireConnection(self._connections, node_id, *ends, self.clock_ms())
-            return TappedTransport(decrypted(encrypted), connection, self, self.rules)
+        return lambda encrypted: self._tapped(decrypted(encrypted), node_id, encrypted.socket)
 
-        return accept
+    def _tapped(self, plain: socket.socket, node_id: int, of_client: socket.socket) -> Transport:
+        """Tap the plain text that a broker exchanges on `plain` with the client at `of_client`."""
+        from ottla.server.testing.wire_tap.tapped import TappedTransport  # here, because readers of a tap need none
+
+        self._connections += 1
+        self._note_loop()
+        connection = WireConnection(self._connections, node_id, *_ends(of_client), self.clock_ms())
+        return TappedTransport(plain, connection, self, self.rules)
 
     def _note_loop(self) -> None:
         import trio  # here, because readers of a tap need none

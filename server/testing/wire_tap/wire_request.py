@@ -169,7 +169,7 @@ class WireRequest:
 
     @property
     def raw_request(self) -> bytes | Kept:
-        """Bytes that were kept of the request, and where they and the answer's lie in their streams."""
+        """Bytes that were kept of the request."""
         return self._frame
 
     @property
@@ -246,7 +246,6 @@ class WireRequest:
         places: dict[Place, None] = {}
         with contextlib.suppress(LabError):
             places = dict.fromkeys(places_in(self.request, self._topic_name))
-            # A fetch session names its partitions only once.
             if self.api_key == FETCH_KEY and self.is_answered:
                 places |= dict.fromkeys(places_in(self.response, self._topic_name))
         return tuple(places)

@@ -27,7 +27,7 @@ class Broker:
     """A connection served as a broker serves it: each heartbeat is answered, in one send."""
 
     def __init__(self, wire: Wire, sock: socket.socket) -> None:
-        self.transport = wire.accept(sock)
+        self.transport = wire.acceptor(0)(sock)
         self.received = bytearray()
         self.unsent = bytearray()
 

@@ -24,12 +24,12 @@ class Pair:
     """A tapped connection and its client, over TCP."""
 
     def __init__(self) -> None:
-        self.wire = Wire(node_id=3)
+        self.wire = Wire()
         with socket.create_server(ADDRESS) as listening:
             self.client = socket.create_connection(listening.getsockname())
             accepted, _ = listening.accept()
         accepted.setblocking(False)
-        self.transport = self.wire.accept(accepted)
+        self.transport = self.wire.acceptor(3)(accepted)
 
     def read(self, count: int) -> bytes:
         self.client.settimeout(60)
@@ -115,5 +115,5 @@ def test_a_page_that_is_not_in_memory_is_left_to_a_thread(pair: Pair) -> None:
 def test_sockets_without_addresses_can_be_tapped() -> None:
     one, other = socket.socketpair()
     with one, other:
-        transport = Wire().accept(one)
+        transport = Wire().acceptor(0)(one)
         assert transport.conversation.connection.peer == "0.0.0.0:0"
