@@ -23,6 +23,7 @@ class Filter:
         partition: int | None = None,
         group: str | None = None,
         error: str | None = None,
+        version: int | None = None,
         of_brokers: bool = False,
         **fields: Any,
     ) -> None:
@@ -32,7 +33,7 @@ class Filter:
         """
         self.api_key = None if api is None else api_key_of(api)
         self.api, self.client_id, self.node = api, client_id, node
-        self.topic, self.partition, self.group = topic, partition, group
+        self.topic, self.partition, self.group, self.version = topic, partition, group, version
         self.error = None if error is None else error_of(error).name
         self.of_brokers = of_brokers  # for rules; the tap's requests are chosen by their log
         self.fields = fields
@@ -41,7 +42,7 @@ class Filter:
 
     def _check_fields(self) -> None:
         keys = API_KEYS if self.api_key is None else [self.api_key]
-        known = {"version"}.union(*(field_names(each.request) for each in map(messages_of, keys) if each is not None))
+        known = set[str]().union(*(field_names(each.request) for each in map(messages_of, keys) if each is not None))
         for name in self.fields:
             if name not in known:
                 raise LabError(
@@ -56,11 +57,15 @@ class Filter:
             return False
         if self.node is not None and request.node_id != self.node:
             return False
+        if self.version is not None and request.version != self.version:
+            return False
         if self.error is not None and self.error not in request.errors:
             return False
-        if self.topic is not None or self.partition is not None:
-            return any(self.is_meant(*place) for place in request.places) and self._names_rest(request)
-        return self._names_rest(request)
+        if self.has_places and not any(self.is_meant(*place) for place in request.places):
+            return False
+        if self.group is not None and self.group not in request.groups:
+            return False
+        return self._has_fields(request)
 
     def is_meant(self, topic: str, partition: int | None) -> bool:
         """True if a partition is meant; `partition`: None for the topic as a whole."""
@@ -71,31 +76,20 @@ class Filter:
         """True if only some topics or partitions are meant."""
         return self.topic is not None or self.partition is not None
 
-    def _names_rest(self, request: WireRequest) -> bool:
-        if self.group is not None and self.group not in request.groups:
-            return False
+    def _has_fields(self, request: WireRequest) -> bool:
         if not self.fields:
             return True
-        fields = dict(self.fields)
-        if "version" in fields and fields.pop("version") != request.version:
+        try:
+            message = request.request
+        except LabError:
             return False
-        message = _decoded(request) if fields else None
-        return not fields or (
-            message is not None and all(_has_value(message, name, value) for name, value in fields.items())
-        )
+        return all(_has_value(message, name, value) for name, value in self.fields.items())
 
     def __str__(self) -> str:
         parts = {"client_id": self.client_id, "node": self.node, "topic": self.topic, "partition": self.partition}
-        parts |= {"group": self.group, "error": self.error, **self.fields}
+        parts |= {"group": self.group, "error": self.error, "version": self.version, **self.fields}
         told = [f"{name}={value!r}" for name, value in parts.items() if value is not None]
         return ", ".join([self.api or "any request", *told])
-
-
-def _decoded(request: WireRequest) -> Any:
-    try:
-        return request.request
-    except LabError:
-        return None
 
 
 def _has_value(message: Struct, name: str, value: Any) -> bool:

@@ -21,6 +21,7 @@ API_KEYS: Final = tuple(_APIS)
 BETWEEN_BROKERS: Final = frozenset(api.api_key for api in APIS if api.between_brokers)
 """Keys of the APIs that only brokers call."""
 
+FETCH_KEY: Final = 1
 LIKENESS = 0.5
 
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ottla.server.testing.wire_tap.kafka_names import messages_of
-from ottla.server.testing.wire_tap.subjects import IsMeant, NameOf, is_list_of_topics, topic_in
+from ottla.server.testing.wire_tap.kafka_names import FETCH_KEY, messages_of
+from ottla.server.testing.wire_tap.subjects import IsMeant, NameOf, is_list_of_topics, partition_of, topic_in
 from ottla.wire.error_answers import error_answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import encode_response_header, response_header_version
 from ottla.wire.schema import Message, Struct
 
-FETCH_KEY = 1
 _FETCH_WITH_ERRORS_IN_BOTH = 12
 _OF_SESSION = frozenset(
     {
@@ -127,22 +126,12 @@ def _split_topic(element: Any, topic: str, is_meant: IsMeant) -> tuple[Any, Any]
         value = getattr(element, name)
         if isinstance(value, list) and value and "partition" in name:
             meant, rest = _copy(element), _copy(element)
-            chosen = [each for each in value if is_meant(topic, _number(each))]
-            others = [each for each in value if not is_meant(topic, _number(each))]
+            chosen = [each for each in value if is_meant(topic, partition_of(each))]
+            others = [each for each in value if not is_meant(topic, partition_of(each))]
             setattr(meant, name, chosen)
             setattr(rest, name, others)
             return meant if chosen else None, rest if others else None
     return (element, None) if is_meant(topic, None) else (None, element)
-
-
-def _number(partition: Any) -> int | None:
-    if isinstance(partition, int):
-        return partition
-    for name in ("partition", "partition_index", "index"):
-        if name in partition.wire_fields:
-            number: int = getattr(partition, name)
-            return number
-    return None
 
 
 def _names_topics(struct: Struct) -> bool:

@@ -19,9 +19,10 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_tap.conversation import Conversation, Tap, expects_answer
 from ottla.server.testing.wire_tap.filters import Filter
 from ottla.server.testing.wire_tap.frames import SIZE_BYTES, NotKafka
+from ottla.server.testing.wire_tap.kafka_names import FETCH_KEY
 from ottla.server.testing.wire_tap.refusals import encoded_answer, merge, refusal
 from ottla.server.testing.wire_tap.rules import Delay, Disconnect, Drop, Fail, Half, Rule, Rules, Twice
-from ottla.server.testing.wire_tap.wire_request import FETCH_KEY, WireConnection, WireRequest
+from ottla.server.testing.wire_tap.wire_request import WireConnection, WireRequest
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, encode_request_header, request_header_version
 from ottla.wire.limits import FRAME_BYTES_MAX

@@ -17,11 +17,9 @@ from typing import Any, Self
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_tap.filters import Filter
-from ottla.server.testing.wire_tap.kafka_names import error_of
+from ottla.server.testing.wire_tap.kafka_names import FETCH_KEY, error_of
 from ottla.server.testing.wire_tap.wire_request import WireRequest
 from ottla.wire.errors import ErrorCode
-
-FETCH_KEY = 1
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,13 @@ def partitions_in(topic: Struct) -> Iterator[int]:
             yield value
         elif isinstance(value, list) and "partition" in name:
             for each in value:
-                if isinstance(each, int):
-                    yield each
-                elif isinstance(each, Struct):
-                    yield from (getattr(each, key) for key in _PARTITION_NAMES if key in each.wire_fields)
+                if (number := partition_of(each)) is not None:
+                    yield number
+
+
+def partition_of(element: int | Struct) -> int | None:
+    """Return the partition that an element of a list of partitions is or names; None if it names none."""
+    if isinstance(element, int):
+        return element
+    names = [name for name in _PARTITION_NAMES if name in element.wire_fields]
+    return getattr(element, names[0]) if names else None

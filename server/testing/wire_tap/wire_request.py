@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ottla.server.testing.errors import LabError, shown
-from ottla.server.testing.wire_tap.kafka_names import api_name, error_name, messages_of
+from ottla.server.testing.wire_tap.kafka_names import FETCH_KEY, api_name, error_name, messages_of
 from ottla.server.testing.wire_tap.skeletons import Kept
 from ottla.server.testing.wire_tap.subjects import NameOf, Place, groups_in, places_in
 from ottla.wire.errors import KafkaError, ProtocolViolation
@@ -20,7 +20,7 @@ from ottla.wire.headers import (
 )
 from ottla.wire.schema import Message, Struct
 
-FETCH_KEY, API_VERSIONS_KEY = 1, 18
+API_VERSIONS_KEY = 18
 SASL_TOKEN_KEY = -1
 """In place of an api key: bytes of a SASL mechanism after SaslHandshake version 0, which have no header."""
 
