@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from ottla.server.testing.errors import LabError
@@ -13,19 +11,12 @@ from ottla.wire.errors import ErrorCode, KafkaError
 ALL = [1, 2, 3]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Kafka]:
-    with Kafka(3) as made:
-        yield made
-
-
 @pytest.fixture
-def kafka(shared: Kafka) -> Kafka:
-    shared.reset()
-    shared.topic("orders", partitions=2, settings={"min.insync.replicas": 2})
-    shared.move("orders", 0, ALL)
-    shared.elect("orders", 0, 1)
-    return shared
+def kafka(kafka_cluster: Kafka) -> Kafka:
+    kafka_cluster.topic("orders", partitions=2, settings={"min.insync.replicas": 2})
+    kafka_cluster.move("orders", 0, ALL)
+    kafka_cluster.elect("orders", 0, 1)
+    return kafka_cluster
 
 
 def end_of(kafka: Kafka, broker: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -19,12 +18,6 @@ from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.world.loop import LabLoop
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-
-@pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
 
 
 def values(kafka: Kafka, topic: str, **how: object) -> list[bytes | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -14,23 +14,16 @@ NAMES_TOPICS = 9  # version of Metadata
 LATE_S = 0.05
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Kafka]:
-    with Kafka(3) as made:
-        yield made
-
-
 @pytest.fixture
-def kafka(shared: Kafka) -> Kafka:
+def kafka(kafka_cluster: Kafka) -> Kafka:
     """Three brokers that hear late of what the controller decides. Broker 1 is the controller and leads, alone, the topic alone."""
-    shared.reset()
     for topic, replicas in ("orders", ALL), ("alone", [1]):
-        shared.topic(topic)
-        shared.move(topic, 0, replicas)
-    shared.elect("orders", 0, 1)
+        kafka_cluster.topic(topic)
+        kafka_cluster.move(topic, 0, replicas)
+    kafka_cluster.elect("orders", 0, 1)
     for api in "LeaderAndIsr", "UpdateMetadata":
-        shared.wire.on(api, of_brokers=True).delay(LATE_S, times=None, before=True)
-    return shared
+        kafka_cluster.wire.on(api, of_brokers=True).delay(LATE_S, times=None, before=True)
+    return kafka_cluster
 
 
 def restart(kafka: Kafka) -> None:

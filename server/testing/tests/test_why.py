@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,12 +29,6 @@ from ottla.wire.messages.transactions import (
 )
 from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
-
-
-@pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
 
 
 class Producer:

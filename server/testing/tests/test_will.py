@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,17 +32,15 @@ PATIENCE_LOOKS = 400
 
 
 @pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        made.topic("orders", partitions=2)
-        yield made
+def kafka(kafka: Kafka) -> Kafka:
+    kafka.topic("orders", partitions=2)
+    return kafka
 
 
 @pytest.fixture
-def cluster() -> Iterator[Kafka]:
-    with Kafka(3) as made:
-        made.topic("orders", partitions=3)
-        yield made
+def cluster(kafka_cluster: Kafka) -> Kafka:
+    kafka_cluster.topic("orders", partitions=3)
+    return kafka_cluster
 
 
 def ask(kafka: Kafka, request: Any, group: str = "g") -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,17 +27,10 @@ QUIETLY = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 20, "retry.bac
 SEEDS = (1, 5)
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
-
-
 @pytest.fixture
-def kafka(shared: Kafka) -> Kafka:
-    shared.reset()
-    shared.topic("orders", partitions=2)
-    return shared
+def kafka(kafka: Kafka) -> Kafka:
+    kafka.topic("orders", partitions=2)
+    return kafka
 
 
 def test_clients_retry_every_error() -> None:

@@ -1,7 +1,6 @@
 """The client over real sockets, with a broker in this process."""
 
 import inspect
-from collections.abc import Iterator
 
 import pytest
 import trio
@@ -14,12 +13,6 @@ from ottla.server.testing.history.wrapping import History
 from ottla.server.testing.kafka import Kafka
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.groups import ListGroupsRequest
-
-
-@pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
 
 
 async def test_records_are_written_and_read(kafka: Kafka) -> None:

@@ -60,17 +60,10 @@ def tap(monkeypatch: pytest.MonkeyPatch) -> Tap:
     return made
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
-
-
 @pytest.fixture
-def kafka(shared: Kafka) -> Kafka:
-    shared.reset()
-    shared.topic("orders")
-    return shared
+def kafka(kafka: Kafka) -> Kafka:
+    kafka.topic("orders")
+    return kafka
 
 
 async def _work(client: Client) -> None:

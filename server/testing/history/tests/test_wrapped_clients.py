@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,17 +18,10 @@ COUNT = 10
 PATIENCE_S = 20
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
-
-
 @pytest.fixture
-def kafka(shared: Kafka) -> Kafka:
-    shared.reset()
-    shared.topic("orders", partitions=2)
-    return shared
+def kafka(kafka: Kafka) -> Kafka:
+    kafka.topic("orders", partitions=2)
+    return kafka
 
 
 def kinds(history: History) -> dict[str, int]:

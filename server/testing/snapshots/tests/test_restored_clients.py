@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
 from typing import Any, Self
 
 import pytest
@@ -30,10 +29,9 @@ API_VERSIONS = 2
 
 
 @pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        made.topic("orders")
-        yield made
+def kafka(kafka: Kafka) -> Kafka:
+    kafka.topic("orders")
+    return kafka
 
 
 def join(kafka: Kafka, group: str) -> tuple[str, int]:

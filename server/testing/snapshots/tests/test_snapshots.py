@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,6 @@ PASSING = {
 }
 LOOKS = 5000
 GROUP, TRANSACTION = 0, 1
-
-
-@pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        yield made
 
 
 def values(kafka: Kafka, topic: str = "orders", **how: Any) -> list[bytes | None]:

@@ -47,10 +47,9 @@ class Client:
 
 
 @pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as made:
-        made.topic("orders")
-        yield made
+def kafka(kafka: Kafka) -> Kafka:
+    kafka.topic("orders")
+    return kafka
 
 
 @pytest.fixture
