@@ -8,6 +8,7 @@
     in_sync.py       the in-sync replicas of a partition: shrink and expand the ISR
     brokers.py       its brokers: kill, stop, isolate, fill or break a disk
     why.py           why something happened, and what became of an offset
+    lab_history.py   what clients saw, held against the logs of the brokers
     tls.py           certificates of brokers with TLS
     registry.py      a schema registry beside the brokers
     service.py       a service with HTTP beside the brokers, in a thread of its own

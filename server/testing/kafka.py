@@ -42,7 +42,7 @@ from ottla.server.testing.world.world import World
 
 if TYPE_CHECKING:
     from ottla.server.cli.inspection.fate import Fate
-    from ottla.server.testing.history.lab_history import LabHistory
+    from ottla.server.testing.lab_history import LabHistory
     from ottla.server.testing.registry import Registry
     from ottla.server.testing.why import Why
     from ottla.server.testing.wire_tap.rules import RuleMaker
@@ -159,7 +159,7 @@ class Kafka(Lab):
         `reset` and `restore` there is a new, empty history.
         """
         if self._history is None:
-            from ottla.server.testing.history.lab_history import LabHistory
+            from ottla.server.testing.lab_history import LabHistory
 
             self._history = LabHistory(self, self._restored_after)
         return self._history

@@ -17,7 +17,6 @@ wrapping.py      a history that wraps clients of other libraries
 wrappers.py      parts that they have in common
 wrapped_producers.py  producers of kafka-python, aiokafka and confluent-kafka
 wrapped_consumers.py  consumers of them
-lab_history.py   the history of a lab, which can look at its logs
 from_wire.py     a history from requests and answers
 wording.py       a broken promise in words
 fault_kinds.py   names of faults

@@ -8,14 +8,17 @@ A producer is known by its id and epoch, or by its connection if it is not idemp
 sequence number. A consumer is a connection that fetches: where it goes on is in its requests, so that it may go anywhere.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ottla.server.testing.history.history import UNKNOWN_OFFSET
 from ottla.server.testing.history.observed import ConsumerLog, Observations, ProducerLog, SendingLog
-from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.groups import DeleteGroupsRequest
-from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
@@ -26,7 +29,6 @@ Place = tuple[str, int]
 NameOf = Callable[[bytes], str | None]
 NO_TOPIC_ID = bytes(16)
 ALL = -1
-DUPLICATE_SEQUENCE_NUMBER = 46
 
 
 def shown_records(records: bytes, aborted: Sequence[tuple[int, int]], position: int) -> tuple[list[Record], int]:
@@ -76,9 +78,9 @@ def exchanges_of(requests: Iterable[Any]) -> Iterator[Exchange]:
             yield Exchange(each.time, each.answer_time, each.client_id, connection, request, response, each.name_of)
 
 
-def tell(history: Observations, exchanges: Iterable[Exchange]) -> None:
-    """Take down what exchanges say, in the order of their times."""
-    teller = _Teller(history)
+def tell(history: Observations, exchanges: Iterable[Exchange], offsets_retention_s: float = math.inf) -> None:
+    """Take down what exchanges say, in the order of their times. `offsets_retention_s`: so long a group has its offsets at least."""
+    teller = _Teller(history, offsets_retention_s)
     moments: list[tuple[float, int, bool, Exchange]] = []
     for number, each in enumerate(exchanges):
         moments.append((each.asked_at, number, False, each))
@@ -91,25 +93,32 @@ def tell(history: Observations, exchanges: Iterable[Exchange]) -> None:
 
 
 class _Producer:
-    """A producer by its id and epoch: its log, and its batches by partition and sequence number."""
+    """A producer by its id and epoch: its log, and its batches by partition, sequence number and hash of the values.
+
+    A producer may give the sequence number of a batch that was refused to another one.
+    """
 
     def __init__(self, log: ProducerLog) -> None:
         self.log = log
         self.is_in_transaction = False
         self.is_ending = False  # the end of its transaction is asked for, so that the next batch belongs to another one
-        self.batches: dict[tuple[Place, int], Sequence[SendingLog]] = {}
+        self.batches: dict[tuple[Place, int, int], Sequence[SendingLog]] = {}
 
 
 class _Teller:
     """Takes down requests and answers; which of them, the tables at the end of `__init__` say."""
 
-    def __init__(self, history: Observations) -> None:
+    def __init__(self, history: Observations, offsets_retention_s: float) -> None:
         self._history = history
+        self._offsets_retention_s = offsets_retention_s
         self._producers: dict[Any, _Producer] = {}
         self._transactional: dict[str, _Producer] = {}
         self._readers: dict[tuple[Any, bool], ConsumerLog] = {}
         self._groups: dict[str, ConsumerLog] = {}
-        self._committed: dict[str, set[Place]] = {}
+        self._committed: dict[str, dict[Place, float]] = {}  # when the latest commit was asked for
+        self._changed: dict[
+            str, tuple[float, int]
+        ] = {}  # when the latest commit of a group was answered, and its number
         self._positions: dict[tuple[Any, bool, Place], int] = {}
         self._fetching: dict[tuple[Any, Place], int] = {}
         self._ending: dict[int, tuple[_Producer, int | None]] = {}
@@ -118,6 +127,7 @@ class _Teller:
             ProduceRequest: self._produce,
             EndTxnRequest: self._end,
             FetchRequest: self._fetch,
+            DeleteTopicsRequest: self._delete_topics,
             OffsetCommitRequest: self._commit,
             TxnOffsetCommitRequest: self._add_offsets,
         }
@@ -129,6 +139,8 @@ class _Teller:
             OffsetFetchRequest: self._fetched_offsets,
             InitProducerIdRequest: self._initialized,
             DeleteGroupsRequest: self._deleted_groups,
+            OffsetDeleteRequest: self._deleted_offsets,
+            DeleteTopicsRequest: self._deleted_topics,
         }
 
     def asked(self, number: int, exchange: Exchange) -> None:
@@ -154,13 +166,15 @@ class _Teller:
 
     def _batch(self, place: Place, header: Any, records: Iterable[Any], exchange: Exchange) -> Sequence[SendingLog]:
         producer = self._producer(header, exchange)
-        known = producer.batches.get((place, header.base_sequence)) if header.producer_id >= 0 else None
+        records = list(records)
+        key = place, header.base_sequence, hash(tuple(each.value for each in records))
+        known = producer.batches.get(key) if header.producer_id >= 0 else None
         if known is not None:
             return known
         if header.is_transactional:
             self._begin(producer, exchange.request.transactional_id)
         sendings = [producer.log.sent(*place, each.value, each.key) for each in records]
-        producer.batches[place, header.base_sequence] = sendings
+        producer.batches[key] = sendings
         return sendings
 
     def _producer(self, owner: Any, exchange: Exchange) -> _Producer:
@@ -186,7 +200,7 @@ class _Teller:
         answers = dict(_parts(exchange, exchange.response.responses, "partition_responses", "index"))
         for place, sendings in self._sent.pop(number, ()):
             answer = answers.get(place)
-            if answer is None or answer.error_code not in (0, DUPLICATE_SEQUENCE_NUMBER):
+            if answer is None or answer.error_code not in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 continue  # it may come again, and an earlier attempt may have been written
             is_known = not answer.error_code and answer.base_offset >= 0
             for index, each in enumerate(sendings):
@@ -224,7 +238,7 @@ class _Teller:
         producer = self._producer(exchange.request, exchange)
         self._begin(producer, exchange.request.transactional_id)
         for place, offset in _offsets(exchange):
-            self._committed.setdefault(exchange.request.group_id, set()).add(place)
+            self._committed.setdefault(exchange.request.group_id, {})[place] = exchange.asked_at
             producer.log.offset_added(exchange.request.group_id, *place, offset)
 
     # ------------------------------------------------------------------ consuming
@@ -278,12 +292,13 @@ class _Teller:
     def _commit(self, number: int, exchange: Exchange) -> None:
         group = exchange.request.group_id
         offsets = dict(_offsets(exchange))
-        self._committed.setdefault(group, set()).update(offsets)
+        self._committed.setdefault(group, {}).update(dict.fromkeys(offsets, exchange.asked_at))
         self._group(group).offsets_sent(offsets)
 
     def _committed_offsets(self, number: int, exchange: Exchange) -> None:
         parts = _parts(exchange, exchange.response.topics, "partitions", "partition_index")
         codes = {place: part.error_code for place, part in parts}
+        self._changed[exchange.request.group_id] = _answered_at(exchange), number
         for place, offset in _offsets(exchange):
             if codes.get(place) == 0:
                 self._group(exchange.request.group_id).offsets_committed({place: offset})
@@ -295,19 +310,58 @@ class _Teller:
         else:
             answers = [(exchange.request.group_id, response.error_code, response.topics)]
         for group, code, topics in answers:
-            if code or group not in self._committed:
+            changed_at, change = self._changed.get(group, (exchange.asked_at, -1))
+            # The answer may be older than a commit that was under way together. The clock tells milliseconds.
+            if code or changed_at > exchange.asked_at or change > number:
                 continue
             for place, part in _parts(exchange, topics, "partitions", "partition_index"):
                 # Other offsets may be older than what was seen here.
-                if not part.error_code and place in self._committed[group]:
+                committed_at = self._committed.get(group, {}).get(place)
+                if part.error_code or committed_at is None:
+                    continue
+                is_kept = _answered_at(exchange) - committed_at < self._offsets_retention_s
+                if part.committed_offset >= 0 or is_kept:
                     offset = None if part.committed_offset < 0 else part.committed_offset
                     self._group(group).offset_fetched(*place, offset)
+
+    # ------------------------------------------------------------------ what is deleted
 
     def _deleted_groups(self, number: int, exchange: Exchange) -> None:
         for each in exchange.response.results:
             if not each.error_code:
-                for place in self._committed.pop(each.group_id, ()):
-                    self._group(each.group_id).offsets_committed({place: -1})
+                self._forget_offsets(each.group_id, list(self._committed.get(each.group_id, ())))
+
+    def _deleted_offsets(self, number: int, exchange: Exchange) -> None:
+        parts = _parts(exchange, exchange.response.topics, "partitions", "partition_index")
+        self._forget_offsets(exchange.request.group_id, [place for place, part in parts if not part.error_code])
+
+    def _forget_offsets(self, group: str, places: Iterable[Place]) -> None:
+        for place in places:
+            if self._committed.get(group, {}).pop(place, None) is not None:
+                self._group(group).offsets_sent({place: UNKNOWN_OFFSET})
+                self._group(group).offsets_committed({place: UNKNOWN_OFFSET})
+
+    def _delete_topics(self, number: int, exchange: Exchange) -> None:
+        if exchange.response is None:  # nobody knows when
+            names = [_name_of(exchange, each) for each in exchange.request.topics]
+            self._history.deleted.update(dict.fromkeys([*filter(None, names), *exchange.request.topic_names], math.inf))
+
+    def _deleted_topics(self, number: int, exchange: Exchange) -> None:
+        for each in exchange.response.responses:
+            topic = _name_of(exchange, each)
+            if topic is None or each.error_code not in (0, ErrorCode.REQUEST_TIMED_OUT):
+                continue
+            self._history.deleted[topic] = max(self._history.deleted.get(topic, 0.0), _answered_at(exchange))
+            self._positions = {key: offset for key, offset in self._positions.items() if key[2][0] != topic}
+            for group, places in self._committed.items():
+                self._committed[group] = {place: at for place, at in places.items() if place[0] != topic}
+            for producer in self._producers.values():
+                producer.batches = {key: found for key, found in producer.batches.items() if key[0][0] != topic}
+
+
+def _answered_at(exchange: Exchange) -> float:
+    assert exchange.answered_at is not None
+    return exchange.answered_at
 
 
 def _parts(exchange: Exchange, topics: Iterable[Any], parts: str, index: str) -> Iterator[tuple[Place, Any]]:
@@ -316,12 +370,15 @@ def _parts(exchange: Exchange, topics: Iterable[Any], parts: str, index: str) ->
     `parts` and `index`: the fields that hold a topic's partitions, and a partition's number.
     """
     for topic in topics:
-        topic_id = bytes(getattr(topic, "topic_id", NO_TOPIC_ID))
-        name = getattr(topic, "name", "") or getattr(topic, "topic", "")
-        if not name and topic_id != NO_TOPIC_ID:
-            name = exchange.name_of(topic_id)
-        for part in getattr(topic, parts) if name else ():
-            yield (name, getattr(part, index)), part
+        if (name := _name_of(exchange, topic)) is not None:
+            for part in getattr(topic, parts):
+                yield (name, getattr(part, index)), part
+
+
+def _name_of(exchange: Exchange, topic: Any) -> str | None:
+    """Return the name of a topic in a message; None if nobody knows it."""
+    name = getattr(topic, "name", "") or getattr(topic, "topic", "")
+    return name or exchange.name_of(bytes(getattr(topic, "topic_id", NO_TOPIC_ID)))
 
 
 def _offsets(exchange: Exchange) -> Iterator[tuple[Place, int]]:

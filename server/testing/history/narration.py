@@ -47,6 +47,14 @@ class Note(NamedTuple):
     kind: type[Event]
     fields: tuple[Any, ...]
 
+    @property
+    def topic(self) -> str | None:
+        """Topic that it is about; None if it is about none."""
+        if self.fields and isinstance(self.fields[0], Sending):
+            return self.fields[0].topic
+        names = self.kind._fields[1:]
+        return self.fields[names.index("topic")] if "topic" in names else None
+
 
 @dataclass(eq=False, slots=True)
 class Sending:
@@ -67,7 +75,10 @@ class Sending:
 
 
 class FinalRead(NamedTuple):
-    """All records of a partition as they are in the end, as (offset, text of `told`); `end`: where the log ends."""
+    """All records of a partition as they are in the end, as (offset, text of `told`); `end`: where the reader got to.
+
+    `is_open`: an open transaction keeps a read_committed reader from the end of the log.
+    """
 
     topic: str
     partition: int
@@ -75,6 +86,7 @@ class FinalRead(NamedTuple):
     end: int
     records: Sequence[tuple[int, str]]
     committed_only: bool = False
+    is_open: bool = False
 
 
 @dataclass
@@ -303,7 +315,7 @@ class Narration:
             if self._has_logs and each.start:
                 yield RecordsDeleted(at, *place, each.start)
             reader = f"{LAST_READER} of {each.topic}-{each.partition}{' as committed' * each.committed_only}"
-            yield ReadBegan(at, reader, *place, each.start, each.committed_only, True)
+            yield ReadBegan(at, reader, *place, each.start, each.committed_only, not each.is_open)
             # One event for each, so that a duplicate is one of another event.
             for record in each.records:
                 yield Read(at, reader, *place, self._named(place, [record]))

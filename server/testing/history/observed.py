@@ -8,6 +8,7 @@ middle of another observation, and confluent-kafka calls back with an exception 
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,8 @@ class Observations:
         self._lock = threading.Lock()
         self._notes: list[Note] = []
         self._compacted: set[str] = set()
+        self.deleted: dict[str, float] = {}
+        """Topics that were deleted, and when at last; inf: any time."""
         self._names: dict[str, int] = {}
         self._texts: dict[str, str] = {}
 
@@ -99,9 +102,23 @@ class Observations:
         """Write down that something has happened now."""
         self._notes.append(Note(self._clock(), kind, fields))
 
-    def _in_order(self) -> list[Note]:
-        """Return all observations by their times; two threads may have written theirs down in the other order."""
-        return sorted(self._notes, key=lambda note: note.at)
+    def _in_order(self, count: int | None = None) -> list[Note]:
+        """Return all observations by their times, without those of topics that were deleted later.
+
+        Two threads may have written theirs down in the other order. `count`: of later observations return only what was sent.
+        """
+        notes = list(self._notes)
+        if count is not None:
+            notes[count:] = [each for each in notes[count:] if each.kind in (ProducerBegan, Sent)]
+        kept: list[Note] = []
+        gone: set[int] = set()
+        for note in sorted(notes, key=lambda note: note.at):
+            if note.topic is not None and note.at <= self.deleted.get(note.topic, -math.inf):
+                if note.kind is Sent:
+                    gone.add(id(note.fields[0]))
+            elif id(note.fields[0]) not in gone:
+                kept.append(note)
+        return kept
 
     def unused(self, name: str) -> str:
         """Return a name that nobody has had: the same, or with a number."""

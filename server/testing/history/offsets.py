@@ -1,7 +1,7 @@
 """Groups and their offsets as the history tells of them: of those that a member commits by itself, and of those in transactions.
 
-An offset that was acknowledged is the group's until another one is. One without an answer may take its place at any time. So may
-that of a transaction whose commit was asked for, but not after a later transaction of its id was committed, which ends it before.
+An offset that was acknowledged is the group's until another one is that was asked for later: of two that were under way together
+either may be. One without an answer may take its place at any time. So may that of a transaction whose commit was asked for, but not after a later transaction of its id was committed, which ends it before.
 """
 
 from ottla.server.testing.history.history import (
@@ -19,10 +19,10 @@ Place = tuple[str, str, int]
 
 
 class _Committed:
-    """Of a place: what was acknowledged last, and what may have been written as well, before or after."""
+    """Of a place: what was acknowledged and may be the last, what may have been written as well, before or after; and the events."""
 
     def __init__(self) -> None:
-        self.offset, self.event = UNKNOWN_OFFSET, -1
+        self.acknowledged: dict[int, int] = {UNKNOWN_OFFSET: -1}
         self.possible: dict[int, int] = {}
         self.added: dict[int, Key] = {}
         """In transactions whose end is not known."""
@@ -41,12 +41,13 @@ class Offsets:
     # --- what was asked for -------------------------------------------------------------------------------------------
 
     def sent(self, event: OffsetSent, number: int) -> None:
-        self._of(event).possible[event.offset] = number
+        self._of(event).possible.setdefault(event.offset, number)
 
     def committed(self, event: OffsetCommitted, number: int) -> None:
         known = self._of(event)
-        known.offset, known.event = event.offset, number
-        known.possible.pop(event.offset, None)
+        began = known.possible.pop(event.offset, -1)
+        known.acknowledged = {offset: answered for offset, answered in known.acknowledged.items() if answered > began}
+        known.acknowledged[event.offset] = number
 
     def failed(self, event: OffsetFailed, number: int) -> None:
         if not event.may_be_written:
@@ -60,7 +61,7 @@ class Offsets:
         if committed:
             for place, offset in self._of_transactions.pop(key, ()):
                 known = self._places[place]
-                known.offset, known.event = offset, number
+                known.acknowledged = {offset: number}
                 known.added.clear()
 
     # --- what a group is given ----------------------------------------------------------------------------------------
@@ -68,14 +69,15 @@ class Offsets:
     def fetched(self, event: OffsetFetched, number: int) -> None:
         known = self._of(event)
         self._look_for_hidden(known, event, number)
-        if event.offset == known.offset or event.offset in known.possible:
+        if event.offset in known.acknowledged or event.offset in known.possible:
             return
         where = (event.topic, event.partition)
         if (key := known.added.get(event.offset)) is not None:
             self._look_at_transaction(key, where, event, number)
             return
-        words = f"{event.group}: {event.offset} instead of {known.offset}"
-        proof = (known.event, number) if known.event >= 0 else (number,)
+        offset, answered = next(reversed(known.acknowledged.items()))
+        words = f"{event.group}: {event.offset} instead of {offset}"
+        proof = (answered, number) if answered >= 0 else (number,)
         self._report.add(Rule.OFFSET_LOST, where, words, *proof)
 
     def _look_at_transaction(self, key: Key, where: tuple[str, int], event: OffsetFetched, number: int) -> None:

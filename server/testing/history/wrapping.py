@@ -20,7 +20,7 @@ from typing import Any
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.history.checker import check
-from ottla.server.testing.history.narration import FinalRead, Narration
+from ottla.server.testing.history.narration import FinalRead, Narration, Note
 from ottla.server.testing.history.observed import Observations
 from ottla.server.testing.history.rules import Proof, Rule
 from ottla.server.testing.history.wording import paragraph
@@ -45,7 +45,10 @@ class History(Observations):
         `final`: contents of the logs at the end; without them a lost record is noticed only if a consumer passed its offset.
         `all_producers`: True if every record of these topics was sent by a wrapped producer.
         """
-        narration = Narration(self._in_order(), self._compacted, final)
+        return self._judge(self._in_order(), final, all_producers=all_producers)
+
+    def _judge(self, notes: Sequence[Note], final: Sequence[FinalRead], *, all_producers: bool) -> list[Proof]:
+        narration = Narration(notes, self._compacted, final)
         found = check(narration.events)
         return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
 

@@ -13,6 +13,7 @@ from ottla.server.testing.history.from_wire import Exchange, exchanges_of, tell
 from ottla.server.testing.history.rules import Rule
 from ottla.server.testing.history.wrapping import History
 from ottla.server.testing.kafka import Kafka
+from ottla.wire.errors import KafkaError
 from ottla.wire.messages.fetch import FetchResponse
 from ottla.wire.messages.offsets import OffsetFetchResponse
 from ottla.wire.messages.produce import ProduceResponse
@@ -155,6 +156,21 @@ def test_a_batch_that_is_sent_again_is_the_same(kafka: Kafka, tap: Tap) -> None:
     produced = [each for each in tap.exchanges if isinstance(each.response, ProduceResponse)]
     first = produced[0]
     tap.exchanges.append(first._replace(asked_at=first.asked_at + 0.1, answered_at=None, response=None))
+    assert tap.history().broken(all_producers=True) == []
+
+
+def test_a_sequence_number_of_a_refused_batch_is_used_again(kafka: Kafka, tap: Tap) -> None:
+    kafka.topic("small", settings={"max.message.bytes": 1000})
+
+    async def main() -> None:
+        async with connect(kafka.bootstrap) as client:
+            producer = client.producer()
+            with pytest.raises(KafkaError):
+                await producer.send("small", b"x" * 2000)
+            await producer.send("small", b"y")
+            await client.read_all("small")
+
+    trio.run(main)
     assert tap.history().broken(all_producers=True) == []
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from typing import Any
 
@@ -170,6 +171,144 @@ def test_aiokafka(kafka: Kafka) -> None:
     assert (taken[Sent.__name__], taken[Acknowledged.__name__], taken["EndAsked"]) == (COUNT + 2, COUNT + 1, 1)
     assert taken[Read.__name__] > COUNT and taken[OffsetCommitted.__name__] == 2
     history.check(all_producers=True)
+
+
+def delete_topic(kafka: Kafka, topic: str) -> None:
+    admin = pytest.importorskip("confluent_kafka.admin").AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    until(lambda: topic not in kafka.topics())
+
+
+def until(holds: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert holds()
+
+
+def test_records_and_offsets_of_a_topic_go_with_it(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "g"}
+    consumer, place = library.Consumer(settings), library.TopicPartition("orders", 0, 1)
+    for value, wrap in ((b"one", kafka.history.producer), (b"two", lambda client: client)):
+        producer = wrap(library.Producer({"bootstrap.servers": kafka.bootstrap}))
+        producer.produce("orders", value, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+        consumer.commit(offsets=[place], asynchronous=False)
+        delete_topic(kafka, "orders")
+        kafka.history.check()
+        kafka.topic("orders")
+        assert consumer.committed([place], PATIENCE_S)[0].offset < 0
+        kafka.history.check(all_producers=True)
+    producer.produce("orders", b"three", partition=0)
+    producer.flush(PATIENCE_S)
+    (log, committed) = kafka.history._final_reads({"orders"})
+    lost = [log._replace(records=[]), committed._replace(records=[])]
+    assert {each.violation.rule for each in kafka.history.broken(lost)} == {Rule.LOST}
+    consumer.close()
+
+
+@pytest.mark.parametrize("how", ["expired", "deleted", "group deleted"])
+def test_offsets_may_expire_or_be_deleted(kafka: Kafka, how: str) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "g"}
+    consumer, place = library.Consumer(settings), library.TopicPartition("orders", 0, 1)
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+    if how == "expired":
+        kafka.clock.advance(days=8)
+    elif how == "deleted":
+        client = pytest.importorskip("kafka")
+        with contextlib.closing(client.KafkaAdminClient(bootstrap_servers=kafka.bootstrap)) as admin:
+            admin.delete_group_offsets("g", [client.TopicPartition("orders", 0)])
+    else:
+        admin = pytest.importorskip("confluent_kafka.admin").AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.delete_consumer_groups(["g"])["g"].result(PATIENCE_S)
+    consumer = library.Consumer(settings)
+    assert consumer.committed([place], PATIENCE_S)[0].offset < 0
+    kafka.history.check()
+    consumer.close()
+
+
+def test_commits_under_way_together_may_come_in_any_order(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "g"}
+    first, second = library.Consumer(settings), library.Consumer(settings)
+    kafka.on("OffsetCommit").delay(20)
+    first.commit(offsets=[library.TopicPartition("orders", 0, 5)])
+    until(lambda: kafka.wire.requests("OffsetCommit"))
+    second.commit(offsets=[library.TopicPartition("orders", 0, 9)], asynchronous=False)
+    kafka.clock.advance(seconds=25)
+    until(lambda: all(each.response for each in kafka.wire.requests("OffsetCommit")))
+    with contextlib.closing(first), contextlib.closing(second):
+        assert second.committed([library.TopicPartition("orders", 0)], PATIENCE_S)[0].offset == 9
+    kafka.history.check()
+
+
+def test_an_offset_may_be_fetched_before_a_commit_and_told_after_it(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "g"}
+    place, told = library.TopicPartition("orders", 0), []
+    with (
+        contextlib.closing(library.Consumer(settings)) as first,
+        contextlib.closing(library.Consumer(settings)) as second,
+    ):
+        first.commit(offsets=[library.TopicPartition("orders", 0, 5)], asynchronous=False)
+        kafka.on("OffsetFetch").delay(20)
+        asking = threading.Thread(target=lambda: told.append(first.committed([place], PATIENCE_S)[0].offset))
+        asking.start()
+        until(lambda: kafka.wire.requests("OffsetFetch"))
+        second.commit(offsets=[library.TopicPartition("orders", 0, 9)], asynchronous=False)
+        kafka.clock.advance(seconds=25)
+        asking.join(PATIENCE_S)
+    assert told == [5]
+    kafka.history.check()
+
+
+def test_a_transaction_may_be_open(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": kafka.bootstrap}
+    producer = library.Producer(settings | {"transactional.id": "t"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    producer.flush(PATIENCE_S)
+    other = library.Producer(settings)
+    other.produce("orders", b"behind it", partition=0)
+    other.flush(PATIENCE_S)
+    kafka.history.check()
+    producer.commit_transaction()
+    kafka.history.check()
+
+
+def test_a_partition_whose_transaction_hangs_is_found(kafka: Kafka) -> None:
+    test_a_transaction_may_be_open(kafka)
+    log, committed, *_ = kafka.history._final_reads({"orders"})
+    hanging = committed._replace(records=[], end=0)
+    assert {each.violation.rule for each in kafka.history.broken([log, hanging])} == {Rule.UNREAD}
+
+
+def test_clients_may_go_on_while_a_history_is_checked(kafka: Kafka) -> None:
+    library = pytest.importorskip("confluent_kafka")
+    producer, is_over = (
+        kafka.history.producer(library.Producer({"bootstrap.servers": kafka.bootstrap})),
+        threading.Event(),
+    )
+
+    def work() -> None:
+        for number in range(3000):
+            producer.produce("orders", b"%d" % number, partition=number % 2)
+            if number % 50 == 0:
+                producer.flush(PATIENCE_S)
+        is_over.set()
+
+    working = threading.Thread(target=work)
+    working.start()
+    try:
+        while not is_over.is_set():
+            kafka.history.check(all_producers=True)
+    finally:
+        working.join(PATIENCE_S)
 
 
 def test_a_lab_that_loses_a_record_is_found_out(kafka: Kafka) -> None:
