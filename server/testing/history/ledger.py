@@ -6,11 +6,12 @@ checker was given it. Everything here takes time and memory linear in the record
 """
 
 import bisect
+import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.server.testing.history.history import UNKNOWN_OFFSET
+from ottla.server.testing.history.history import UNKNOWN_OFFSET, told
 from ottla.server.testing.history.rules import Report, Rule
 
 NOT_ACKNOWLEDGED = -2
@@ -304,10 +305,15 @@ class Ledger:
     def _kind(self, number: int) -> ProducerKind:
         return self._kinds[self._producer[number]]
 
-    def _last_offsets_of_keys(self) -> dict[str, int]:
-        last: dict[str, int] = {}
+    def _last_offsets_of_keys(self) -> dict[str, float]:
+        """Return by keys the offsets before which records may be gone: of the last record, or behind a tombstone, which goes, too."""
+        last: dict[str, float] = {}
         for offset in self._offsets:
             number = self._stored[offset][0]
             if (key := self._keys.get(number)) is not None:
                 last[key] = offset
+        for value, number in self._numbers.items():
+            if value.startswith(told(None)) and (key := self._keys.get(number)) is not None:
+                behind = self._offset[number] + 1 if self._offset[number] > UNKNOWN_OFFSET else math.inf
+                last[key] = max(last.get(key, -1), behind)
         return last

@@ -305,6 +305,19 @@ def test_compacted_topics_lose_records_of_a_key() -> None:
     assert story.history.broken() == []
 
 
+def test_compacted_topics_lose_keys_with_their_tombstones() -> None:
+    story = Story()
+    story.history.compacted("orders")
+    for offset, value in enumerate((b"a", None, b"b")):
+        story.producer().sent("orders", 0, value, b"k" if offset < 2 else b"other").acknowledged(offset)
+    story.log((2, "b"))
+    assert story.history.broken(story.final) == []
+    story.producer().sent("orders", 0, b"c", b"k").acknowledged(3)
+    assert {each.violation.rule for each in story.history.broken(story.final)} == {Rule.LOST}
+    story.producer().sent("orders", 0, None, b"k").failed("timed out")
+    assert story.history.broken(story.final) == []
+
+
 def test_what_is_read_by_nobody_but_committed_readers() -> None:
     story = Story()
     producer = story.producer()
