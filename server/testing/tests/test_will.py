@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from ottla.server.serving import StartupError
 from ottla.server.testing import partitions
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.wire_tap.tests.wire_talk import produce, request
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
@@ -26,8 +29,11 @@ from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.groups import ListGroupsResponse
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 SESSION_MS = 45_000
+BATCH = encode_batch([Record(0, 5, b"key", b"value")])
 PATIENCE_LOOKS = 400
 
 
@@ -278,6 +284,34 @@ def test_a_killed_broker_keeps_what_it_had_written(kafka: Kafka):
     assert kafka.records("orders") == made and kafka.bootstrap == address
     kafka.broker(0).restart()
     assert kafka.records("orders") == made
+
+
+def test_a_killed_broker_acknowledges_nothing_that_it_does_not_keep(kafka: Kafka):
+    node = kafka.world.nodes[0]
+    host, _, port = kafka.bootstrap.partition(":")
+    client = socket.create_connection((host, int(port)), 30)
+
+    async def end_late() -> None:
+        """Serve the connection once more, as a task does that is awake when the broker is killed."""
+        (connection,) = node.serving().listeners[0].connections
+        with suppress(OSError):
+            connection._step()
+        await end()
+
+    async def killed() -> None:
+        client.sendall(request(produce(("orders", 0), records=BATCH), 9))
+        await node.kill()
+
+    with client:
+        client.sendall(request(produce(("orders", 0), records=BATCH), 9))
+        assert client.recv(1000)
+        end, node._end_at_once = node._end_at_once, end_late
+        kafka.loop.call(killed)
+        node._end_at_once = end
+        with suppress(ConnectionError):
+            assert not client.recv(1000)
+    kafka.broker(0).start()
+    assert len(kafka.records("orders", 0)) == 1
 
 
 def test_another_broker_leads_when_the_leader_is_killed(cluster: Kafka):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -192,7 +193,11 @@ class Node:
         """End the broker as SIGKILL does. Its disk keeps what was written until now, its connections break."""
         left_behind = self.storage
         if self._life is not None and not self._ended.is_set():
-            # Whatever the broker does on its way out it does to the disk that is left behind.
+            # A task that is awake goes on to its next wait, and the broker cleans up: all that is done to the disk that is
+            # left behind, so no client may hear of it.
+            for sock in self._accepted:
+                with suppress(OSError):  # the client has left
+                    sock.shutdown(socket.SHUT_RDWR)
             self.storage = left_behind.copy()
             self.storage.fail = left_behind.fail
         await self._end_at_once()
