@@ -20,6 +20,7 @@ from ottla.wire.answers import PendingAnswer
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.network.listener import Listener
+    from ottla.server.testing.wire_tap.ruled_conversation import RuledConversation
 
 
 class GivenUp(NamedTuple):
@@ -57,7 +58,11 @@ def _becomes_idle(connection: Connection, listener: Listener) -> bool:
         if isinstance(each.answer, PendingAnswer):
             each.answer.become_ready()
     pending.hand_over_ready(time.monotonic())
-    return not pending and (not connection._outbox.parts or connection._outbox.send(connection._transport) is DONE)
+    if pending or (connection._outbox.parts and connection._outbox.send(connection._transport) is not DONE):
+        return False
+    # A rule of the tap may hold a request or an answer back, which would end with this broker.
+    conversation: RuledConversation | None = getattr(connection._transport, "conversation", None)
+    return conversation is None or conversation.is_idle
 
 
 def take_up(broker: Broker, given_up: Iterable[GivenUp]) -> None:

@@ -2,90 +2,125 @@
 
 A client does not know that its records of the last minute never were. It goes on with sequence numbers that the partition of
 the snapshot would take for a gap, and some clients never recover from that. So the partition forgets such a producer, and takes
-the next number as it comes, as Kafka does of producers that it does not know. One that has sent nothing since, or whose
-transaction is open in the snapshot, is known as before. Ids that were given since are not given again.
+as its next batch any that does not leave out more than the brokers had accepted: while the first of a client's batches on their
+way is refused, as by a broker that is no leader yet, a later one must not be taken in its place. One that has sent nothing since
+is known as before; so is one whose transaction is open in the snapshot, but for its next number. Ids that were given since are not
+given again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, CoordinationError, SetData
-from ottla.replication.log.names import SNAPSHOT_SUFFIX
-from ottla.replication.log.producers import NO_OFFSET, decode_snapshot, encode_producers
-from ottla.server.testing.memory.names import FrozenFile, StorageSnapshot
+from ottla.replication.log.names import SNAPSHOT_SUFFIX, parse_partition_directory, parse_segment_file
+from ottla.replication.log.producers import (
+    NO_OFFSET,
+    SEQUENCE_MAX,
+    BatchMetadata,
+    decode_snapshot,
+    encode_producers,
+)
 
 if TYPE_CHECKING:
+    from ottla.replication.log.producers import ProducerEntry
     from ottla.server.broker import Broker
+    from ottla.server.testing.memory.names import StorageSnapshot
 
 FOR_EVER_MS = 2**62
 
-Place = tuple[int, int]
-"""Epoch and last sequence number of a producer."""
+
+class Place(NamedTuple):
+    """Epoch of a producer and its next sequence number."""
+
+    epoch: int
+    sequence: int
 
 
-class Living(NamedTuple):
-    """Producers of a broker, by the directories of its logs and their ids, and the block of ids that was given last."""
-
-    places: dict[str, dict[int, Place]]
-    block: bytes
+Living = Mapping[tuple[str, int], Mapping[int, Place]]
+"""Places of producers by topic and partition, and by their ids."""
 
 
-async def living_producers(broker: Broker) -> Living:
-    """Return what a broker knows of its producers."""
-    places = {
-        partition.log.directory: {each.producer_id: (each.epoch, each.last_sequence) for each in known.values()}
-        for partition in broker.replicas.partitions()
-        if (known := partition.log.producers)
-    }
-    try:
-        block = (await broker.member.session.get(znodes.PRODUCER_ID_BLOCK)).data
-    except CoordinationError:  # it is cut off from the tree, so that it gives no ids
-        block = b""
-    return Living(places, block)
+def living_producers(brokers: Iterable[Broker]) -> Living:
+    """Return what brokers that have ended knew of their producers."""
+    replicas = [partition for broker in brokers for partition in broker.replicas.partitions()]
+    living: dict[tuple[str, int], dict[int, Place]] = {}
+    # Leaders come last, the latest leader of a partition at the end: they know more than their followers.
+    for partition in sorted(replicas, key=lambda each: (each.is_leader, each.leader_epoch)):
+        log = partition.log
+        known = living.setdefault((log.topic, log.partition), {})
+        # Those that have sent nothing since an earlier restore, and then those that have.
+        known |= {
+            id: Place(each.epoch, each.lowest_sequence)
+            for id, each in log.producer_state().verifications.by_producer.items()
+        }
+        known |= {id: _place_of(each) for id, each in log.producers.items()}
+    return living
+
+
+def _place_of(entry: ProducerEntry) -> Place:
+    return Place(entry.epoch, (entry.last_sequence + 1) & SEQUENCE_MAX)
 
 
 def without_those(disk: StorageSnapshot, living: Living) -> StorageSnapshot:
-    """Return a disk whose logs do not know the producers that have sent since it was frozen."""
+    """Return a disk whose logs do not know the producers that have sent since it was frozen, unless in a transaction."""
     changed: dict[str, bytes] = {}
-    for directory, places in living.places.items():
-        if (newest := _newest_snapshot(disk, directory)) is not None:
-            path, file = newest
+    newest = {path.rpartition("/")[0]: (path, file) for path, file in disk.files() if path.endswith(SNAPSHOT_SUFFIX)}
+    for directory, (path, file) in newest.items():
+        name = parse_partition_directory(directory.rpartition("/")[2])
+        snapshot_file = parse_segment_file(path.rpartition("/")[2])
+        if name is not None and snapshot_file is not None and (places := living.get(name[:2])):
             entries = decode_snapshot(bytes(file.contents), now_ms=0, expiration_ms=FOR_EVER_MS)
-            kept = [
-                each
-                for each in entries
-                if each.current_txn_first_offset != NO_OFFSET
-                or places.get(each.producer_id, (each.epoch, each.last_sequence)) == (each.epoch, each.last_sequence)
-            ]
-            if len(kept) < len(entries):
-                changed[path] = encode_producers(kept)
-    return disk.with_files(changed, 0) if changed else disk
+            kept = (_kept(each, places.get(each.producer_id), snapshot_file.offset) for each in entries)
+            changed[path] = encode_producers([each for each in kept if each is not None])
+    return disk.with_files(changed, 0)
 
 
-def _newest_snapshot(disk: StorageSnapshot, directory: str) -> tuple[str, FrozenFile] | None:
-    """Return path and file of a log's newest producer snapshot; None if it has none."""
-    node: object = disk.root
-    for name in directory.strip("/").split("/"):
-        node = node.get(name) if isinstance(node, dict) else None
-    names = [name for name in node if name.endswith(SNAPSHOT_SUFFIX)] if isinstance(node, dict) else []
-    if not names or not isinstance(node, dict):
+def _kept(entry: ProducerEntry, place: Place | None, log_end_offset: int) -> ProducerEntry | None:
+    """Return what the partition of a snapshot is to know of a producer that is in this place now; None for nothing."""
+    if place is None or place == _place_of(entry):
+        return entry
+    if entry.current_txn_first_offset == NO_OFFSET:
         return None
-    file = node[max(names)]
-    assert isinstance(file, FrozenFile)
-    return f"{directory}/{max(names)}", file
+    # Behind the marker of its transaction, a producer without batches would have to begin at 0 again.
+    if place.epoch == entry.epoch:
+        entry.batches = [BatchMetadata((place.sequence - 1) & SEQUENCE_MAX, log_end_offset, 0, entry.last_timestamp)]
+    return entry
 
 
-async def skip_ids(broker: Broker, living: Living) -> None:
-    """Let a broker's cluster give no producer id that was given before."""
+def expect(broker: Broker, living: Living) -> None:
+    """Let the partitions of a broker refuse what comes out of order of the producers that they have forgotten."""
+    for partition in broker.replicas.partitions():
+        log = partition.log
+        for producer_id, place in living.get((log.topic, log.partition), {}).items():
+            if producer_id not in log.producers:
+                # As of the first batches of a transaction, of which the earliest has to be written first.
+                log.producer_state().verifications.start(
+                    producer_id, place.sequence, place.epoch, supports_epoch_bump=False, now_ms=broker.now_ms()
+                )
+
+
+async def given_ids(brokers: Iterable[Broker]) -> bytes:
+    """Return the block of producer ids that was given last; empty if none of the brokers knows."""
+    for broker in brokers:
+        try:
+            return (await broker.member.session.get(znodes.PRODUCER_ID_BLOCK)).data
+        except CoordinationError:  # it is cut off from the tree, so that it gives no ids
+            continue
+    return b""
+
+
+async def skip_ids(broker: Broker, block: bytes) -> None:
+    """Let a broker's cluster give no producer id of a block that was given before, nor of those before it."""
     session = broker.member.session
-    while living.block:
+    while block:
         node = await session.get(znodes.PRODUCER_ID_BLOCK)
-        if node.data and _last_id(node.data) >= _last_id(living.block):
+        if node.data and _last_id(node.data) >= _last_id(block):
             return
         try:
-            await session.multi([SetData(znodes.PRODUCER_ID_BLOCK, living.block, node.version)])
+            await session.multi([SetData(znodes.PRODUCER_ID_BLOCK, block, node.version)])
             return
         except BadVersion:  # a broker has just reserved a block
             continue

@@ -5,8 +5,9 @@ brokers go on meanwhile: they are not stopped, and no request waits. So it has e
 generations of groups, transactions that are open, producer ids, settings, access control lists and quotas. It has no
 connections, and what a broker keeps in memory alone: sessions of fetches, quotas used up, records acquired in share groups.
 
-A restore ends the brokers as SIGKILL does and starts them on the same ports with these disks. They recover nothing, as after
-a clean stop. Time goes on: what is older than a retention or a timeout by then is removed or ended as after any restart.
+A restore lets clients have the answers to what they have produced, ends the brokers as SIGKILL does and starts them on the same
+ports with these disks. What clients produce meanwhile is held back until the brokers lead their partitions. They recover nothing,
+as after a clean stop. Time goes on: what is older than a retention or a timeout by then is removed or ended as after any restart.
 Groups have the members that they had. Clients that were members then go on, others join again; a member whose client is gone
 leaves by its session timeout, as after a crash. In a fork no client is a member, so its groups are made empty at once.
 """
@@ -30,8 +31,9 @@ from ottla.server.testing.memory.names import StorageSnapshot
 from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.server.testing.snapshots.files import NodeSnapshot, Snapshot
 from ottla.server.testing.snapshots.kept_connections import GivenUp, give_up, take_up
-from ottla.server.testing.snapshots.living_producers import living_producers, skip_ids, without_those
-from ottla.server.testing.world.world import World
+from ottla.server.testing.snapshots.living_producers import expect, given_ids, living_producers, skip_ids, without_those
+from ottla.server.testing.world.clock import pause
+from ottla.server.testing.world.world import PAUSE_S, SILENCE_S, World
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager.directories import HeldDirectory
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 
 CONNECTIONS = ("cut", "kept")
+ANSWERED_LOOKS = 500
+"""Looks for clients that wait for the answer to a Produce: a second."""
 
 
 def take(world: World) -> Snapshot:
@@ -84,26 +88,54 @@ async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
     let_catch_up(world)
     for node_id in world.nodes:
         world.resume(node_id)
-        world.heal(node_id)  # who is cut off from the tree would neither tell of its producers nor start
-    living = {id: await living_producers(node.broker) for id, node in world.nodes.items() if node.broker is not None}
-    nodes = {
-        node_id: each._replace(storage=without_those(each.storage, living[node_id])) if node_id in living else each
-        for node_id, each in snapshot.nodes.items()
-    }
+        world.heal(node_id)  # who is cut off from the tree would neither tell of its ids nor start
+    # Clients get what they wait for, so that they do not send it again. What they send from now on comes in their order to
+    # brokers that know what they lead.
+    held = world.wire.on("Produce").delay(SILENCE_S, times=None, before=True)
+    try:
+        await _until_answered(world)
+        await _restore_silently(world, snapshot, connections)
+    finally:
+        held.remove()
+        for node in world.nodes.values():
+            node.is_reserved = False
+            node.let_through(held)
+
+
+async def _until_answered(world: World) -> None:
+    """Wait until no client waits for the answer to a Produce, for ANSWERED_LOOKS looks at most."""
+    for _ in range(ANSWERED_LOOKS):
+        if not any(each.awaits_produce for node in world.nodes.values() for each in node.conversations()):
+            return
+        await pause(PAUSE_S)
+
+
+async def _restore_silently(world: World, snapshot: Snapshot, connections: str) -> None:
+    brokers = {id: node.broker for id, node in world.nodes.items() if node.broker is not None}
+    block = await given_ids(brokers.values())
     given_up: dict[int, list[GivenUp]] = {}
     if connections == "kept":
-        given_up = {node_id: give_up(node.broker) for node_id, node in world.nodes.items() if node.broker is not None}
+        given_up = {node_id: give_up(broker) for node_id, broker in brokers.items()}
     failure: Exception | None = None
     try:
+        for node in world.nodes.values():
+            node.is_reserved = True
+        async with trio.open_nursery() as nursery:
+            for node in world.nodes.values():
+                nursery.start_soon(node.close)
+        # Not before: until now they may have served what clients had sent.
+        living = living_producers([node.latest for node in world.nodes.values() if node.latest is not None])
+        nodes = {id: each._replace(storage=without_those(each.storage, living)) for id, each in snapshot.nodes.items()}
         try:
             await _put_back(world, replace(snapshot, nodes=nodes))
         except Exception as problem:
             if world not in world.loop.worlds:  # it was closed meanwhile
                 raise
             failure = problem
-        for node_id, known in living.items():
-            if (broker := world.nodes[node_id].broker) is not None:
-                await skip_ids(broker, known)
+        for node in world.nodes.values():
+            if node.broker is not None:
+                expect(node.broker, living)
+                await skip_ids(node.broker, block)
         for node_id, each in given_up.items():
             if (broker := world.nodes[node_id].broker) is not None:
                 take_up(broker, each)
@@ -137,21 +169,9 @@ async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
 
 
 async def _put_back(world: World, snapshot: Snapshot) -> None:
-    for node in world.nodes.values():
-        node.is_reserved = True
-    try:
-        await _put_back_reserved(world, snapshot)
-    finally:
-        for node in world.nodes.values():
-            node.is_reserved = False
-
-
-async def _put_back_reserved(world: World, snapshot: Snapshot) -> None:
-    async with trio.open_nursery() as nursery:
-        for node_id, node in world.nodes.items():
-            nursery.start_soon(node.restore, snapshot.nodes[node_id].storage)
     world.settings = dict(snapshot.settings)
-    for node in world.nodes.values():
+    for node_id, node in world.nodes.items():
+        node.put_back(snapshot.nodes[node_id].storage)
         node.settings = world.settings
     if world.tree is not None and snapshot.tree is not None:
         world.tree.restore(snapshot.tree)

@@ -16,7 +16,7 @@ import struct
 from typing import Any
 
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.wire_tap.conversation import Conversation, Tap, expects_answer
+from ottla.server.testing.wire_tap.conversation import PRODUCE_KEY, Conversation, Tap, expects_answer
 from ottla.server.testing.wire_tap.filters import Filter
 from ottla.server.testing.wire_tap.frames import SIZE_BYTES, NotKafka
 from ottla.server.testing.wire_tap.kafka_names import FETCH_KEY
@@ -66,6 +66,7 @@ class RuledConversation(Conversation):
         self._taken = bytearray()  # of an answer that is not complete
         self._plans: dict[WireRequest, _Plan] = {}
         self._held: WireRequest | None = None  # the request that is to reach the broker late
+        self._held_by: Rule | None = None
         self._held_until = math.inf
         self._holds_answers = False
         self._is_mute = False  # nothing more reaches the broker
@@ -85,10 +86,24 @@ class RuledConversation(Conversation):
             or self.is_closing
         )
 
+    def holds_for(self, rule: Rule) -> bool:
+        """Tell whether a request of the client is held back by this rule."""
+        return self._held is not None and self._held_by is rule
+
+    def hold_no_longer(self) -> None:
+        """Let the request that is held back reach the broker at the next `tick`."""
+        self._held_until = -math.inf
+
     @property
     def holds_back(self) -> bool:
         """True if a request of the client is held back, or an answer to it by `hold_answers`."""
         return self._held is not None or self._holds_answers
+
+    @property
+    def awaits_produce(self) -> bool:
+        """True if the broker has a Produce of the client, and the client is still to get the answer."""
+        is_open = not self.is_foreign and not self._is_mute
+        return is_open and (bool(self.to_client) or any(each.api_key == PRODUCE_KEY for each in self._awaited))
 
     @property
     def is_silent(self) -> bool:
@@ -222,7 +237,7 @@ class RuledConversation(Conversation):
             case Fail(error, applied):
                 self._fail(rule, request, error, applied=applied)
             case Delay(seconds, before=True):
-                self._held, self._held_until = request, self._now + seconds
+                self._held, self._held_by, self._held_until = request, rule, self._now + seconds
             case Twice():
                 self._give(request)
                 self._give(request)

@@ -236,6 +236,11 @@ class TappedTransport(PlainTransport):
         else:
             await self._until_writable()
 
+    def let_through(self) -> None:
+        """Give the broker the request that is held back."""
+        self.conversation.hold_no_longer()
+        self._poke()
+
     def _poke(self) -> None:
         self._poked.set()
         if self._readiness is not None and self._readiness.is_inside_the_wait:

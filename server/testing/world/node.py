@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakSet
 
 import trio
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ottla.server.network.transport import Transport
     from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.testing.wire_tap.ruled_conversation import RuledConversation
+    from ottla.server.testing.wire_tap.rules import Rule
+    from ottla.server.testing.wire_tap.tapped import TappedTransport
     from ottla.server.testing.world.loop import LabLoop
     from ottla.wire.happenings import Happenings
 
@@ -71,6 +73,8 @@ class Node:
         self.node_id, self._loop, self.settings = node_id, loop, dict(settings)
         self._open_session, self._cuts, self._transport = open_session, cuts, transport
         self.broker: Broker | None = None
+        self.latest: Broker | None = None
+        """The broker as it is, or was when it ended."""
         self.failure: BaseException | None = None
         """Why the broker ended by itself; None while it has not."""
         self.port = 0
@@ -155,6 +159,12 @@ class Node:
             if is_meant(conversation):
                 connection.cancel_scope.cancel()
 
+    def let_through(self, rule: Rule) -> None:
+        """Let the broker have the requests that a rule of the tap holds back."""
+        for connection, conversation in self._tapped():
+            if conversation.holds_for(rule):
+                cast("TappedTransport", connection._transport).let_through()
+
     def _tapped(self) -> list[tuple[Connection, RuledConversation]]:
         connections = [
             each
@@ -209,9 +219,8 @@ class Node:
         await self._end_at_once()
         self.storage.discard()
 
-    async def restore(self, disk: StorageSnapshot) -> None:
-        """End the broker at once, and put another disk in place of its own; `start` then serves that on the same port."""
-        await self.close()
+    def put_back(self, disk: StorageSnapshot) -> None:
+        """Put another disk in place of that of a broker that is closed; `start` then serves that on the same port."""
         self.storage = MemoryStorage.from_snapshot(disk, self._loop.clock.now_ms)
 
     async def _end_at_once(self) -> None:
@@ -229,6 +238,7 @@ class Node:
         def on_ready(broker: Broker) -> None:
             nonlocal is_started
             is_started, self.broker, self.port = True, broker, broker.listeners[0].port
+            self.latest = broker
             bound = zip(broker.config.listeners, broker.listeners, strict=False)
             self._listeners = ",".join(str(replace(each, port=listener.port)) for each, listener in bound)
             self.lives.append(broker.happenings)

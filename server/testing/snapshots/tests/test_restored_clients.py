@@ -10,7 +10,8 @@ import pytest
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
-from ottla.server.testing.wire_tap.tests.wire_talk import fetch, request
+from ottla.server.testing.snapshots import snapshots
+from ottla.server.testing.wire_tap.tests.wire_talk import fetch, produce, request
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.classic_group import (
@@ -22,9 +23,12 @@ from ottla.wire.messages.classic_group import (
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.fetch import FetchResponse
+from ottla.wire.record_encoding import encode_batch
+from ottla.wire.records import Record
 
 FAR_S = 30.0
 FETCH_VERSION = 11
+PRODUCE_VERSION = 11
 API_VERSIONS = 2
 
 
@@ -204,6 +208,66 @@ def test_a_connection_with_half_a_request_is_cut(kafka: Kafka) -> None:
 def has_half_a_request(kafka: Kafka) -> bool:
     (listener,) = kafka.world.nodes[0].serving().listeners
     return not all(connection._inbox.is_empty for connection in listener.connections)
+
+
+def held_requests(kafka: Kafka) -> int:
+    return sum(not each.is_idle for each in kafka.world.nodes[0].conversations())
+
+
+def test_a_connection_whose_request_a_rule_holds_back_is_cut(kafka: Kafka) -> None:
+    snapshot = kafka.snapshot()
+    kafka.on("ApiVersions").delay(FAR_S, before=True)
+    with Client(kafka) as client:
+        client.say(ApiVersionsRequest(), API_VERSIONS)
+        while not kafka.loop.call_sync(held_requests, kafka):
+            kafka.clock.advance(0)
+        kafka.restore(snapshot, connections="kept")
+        assert client.hear() == b""
+
+
+def test_a_request_that_is_let_through_is_answered(kafka: Kafka) -> None:
+    held = kafka.on("ApiVersions").delay(FAR_S, times=None, before=True)
+    with Client(kafka) as client:
+        client.say(ApiVersionsRequest(), API_VERSIONS)
+        client.say(ApiVersionsRequest(), API_VERSIONS)
+        while not kafka.loop.call_sync(held_requests, kafka):
+            kafka.clock.advance(0)
+        held.remove()
+        kafka.loop.call_sync(kafka.world.nodes[0].let_through, held)
+        assert len(client.hear()) > 100 and len(client.hear()) > 100 and client.is_served()
+
+
+def test_a_restore_lets_clients_have_the_answers_to_what_they_have_sent(kafka: Kafka) -> None:
+    snapshot = kafka.snapshot()
+    kafka.on("Produce").delay(0.05)
+    with Client(kafka) as client:
+        client.say(produce(("orders", 0), records=encode_batch([Record(0, 0, None, b"a", ())])), PRODUCE_VERSION)
+        while not kafka.records("orders"):
+            kafka.clock.advance(0)
+        kafka.restore(snapshot)
+        assert client.hear() and client.hear() == b""
+        assert not kafka.records("orders")
+
+
+def test_a_restore_does_not_wait_for_an_answer_that_never_comes(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "ANSWERED_LOOKS", 10**9)
+    snapshot = kafka.snapshot()
+    kafka.on("Produce").drop(applied=True)
+    with Client(kafka) as client:
+        client.say(produce(("orders", 0), records=encode_batch([Record(0, 0, None, b"a", ())])), PRODUCE_VERSION)
+        while not kafka.records("orders"):
+            kafka.clock.advance(0)
+        assert kafka.loop.call_sync(held_requests, kafka)
+        kafka.restore(snapshot)
+        assert client.hear() == b""
+
+
+def test_a_broker_that_is_paused_serves_after_a_restore(kafka: Kafka) -> None:
+    snapshot = kafka.snapshot()
+    kafka.broker(0).pause()
+    kafka.restore(snapshot)
+    with Client(kafka) as client:
+        assert client.is_served()
 
 
 def test_connections_to_a_broker_that_is_down_then_are_closed(kafka: Kafka) -> None:

@@ -19,7 +19,7 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.memory.names import StorageSnapshot
 from ottla.server.testing.snapshots import snapshots
-from ottla.server.testing.snapshots.living_producers import Living, living_producers
+from ottla.server.testing.snapshots.living_producers import given_ids
 from ottla.server.testing.snapshots.snapshots import closed
 from ottla.server.testing.world.node import Node
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -120,6 +120,14 @@ class Producer:
                 return int(topic.results_by_partition[0].partition_error_code)
 
             asked(kafka, request, code, self.transactional_id, of=TRANSACTION, version=3)
+        produce = self.request(kafka, value, sequence=sequence)
+        told = kafka.ask(produce, 0, version=11).responses[0].partition_responses[0]
+        if told.error_code:
+            raise KafkaError(ErrorCode.of(told.error_code), told.error_message or "")
+        return int(told.base_offset)
+
+    def request(self, kafka: Kafka, value: bytes, *, sequence: int | None = None) -> ProduceRequest:
+        """Return the request that sends one record. `sequence`: None for the next one."""
         batch = encode_batch(
             [Record(0, kafka.clock.now_ms, b"k", value, ())],
             producer_id=self.producer_id,
@@ -130,11 +138,7 @@ class Producer:
         self.sequence += sequence is None
         data = PartitionProduceData(index=0, records=memoryview(bytearray(batch)))
         topic = TopicProduceData(name="orders", partition_data=[data])
-        produce = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic])
-        told = kafka.ask(produce, 0, version=11).responses[0].partition_responses[0]
-        if told.error_code:
-            raise KafkaError(ErrorCode.of(told.error_code), told.error_message or "")
-        return int(told.base_offset)
+        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic])
 
     def end(self, kafka: Kafka, *, committed: bool) -> None:
         assert self.transactional_id is not None
@@ -237,6 +241,93 @@ def test_a_producer_that_has_sent_since_the_snapshot_goes_on(kafka: Kafka) -> No
         kafka.restore(snapshot)
         assert producer.send(kafka, b"%d" % number) == 1
         assert values(kafka) == [b"first", b"%d" % number]
+
+
+def refuses(kafka: Kafka, producer: Producer, *, sequence: int) -> bool:
+    try:
+        producer.send(kafka, b"too early", sequence=sequence)
+    except KafkaError as refused:
+        return refused.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return False
+
+
+def test_a_producer_leaves_out_no_more_than_it_has_sent_since_the_snapshot(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    empty = kafka.snapshot()
+    producer = Producer(kafka)
+    producer.send(kafka, b"first")
+    snapshot = kafka.snapshot()
+    for _ in range(2):
+        producer.send(kafka, b"never was")
+        kafka.restore(snapshot)
+        # As if the batch before had met a broker that was no leader yet.
+        assert refuses(kafka, producer, sequence=producer.sequence + 1)
+        producer.send(kafka, b"next")
+        assert values(kafka) == [b"first", b"next"]
+    for each in (empty, empty, snapshot):
+        kafka.restore(each)
+        assert refuses(kafka, producer, sequence=producer.sequence + 1)
+    producer.send(kafka, b"next")
+    assert values(kafka) == [b"first", b"next"]
+
+
+def test_what_is_accepted_while_a_restore_begins_is_known_after_it(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka)
+    producer.send(kafka, b"first")
+    snapshot = kafka.snapshot()
+
+    async def given(brokers: Iterable[Broker]) -> bytes:
+        await kafka.world.ask(producer.request(kafka, b"late"), version=11)
+        return await given_ids(brokers)
+
+    monkeypatch.setattr(snapshots, "given_ids", given)
+    kafka.restore(snapshot)
+    producer.send(kafka, b"next", sequence=2)
+    assert values(kafka) == [b"first", b"next"]
+
+
+def test_a_producer_goes_on_if_its_broker_was_killed_before_the_restore(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka)
+    producer.send(kafka, b"first")
+    snapshot = kafka.snapshot()
+    producer.send(kafka, b"never was")
+    kafka.broker(0).kill()
+    kafka.restore(snapshot)
+    producer.send(kafka, b"next")
+    assert values(kafka) == [b"first", b"next"]
+
+
+def test_a_transaction_of_the_snapshot_goes_on_after_what_was_sent_since(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka, "payments")
+    producer.send(kafka, b"first")
+    snapshot = kafka.snapshot()
+    producer.send(kafka, b"never was")
+    kafka.restore(snapshot)
+    assert refuses(kafka, producer, sequence=producer.sequence + 1)
+    producer.send(kafka, b"next")
+    kafka.restore(kafka.snapshot())
+    producer.end(kafka, committed=True)
+    producer.send(kafka, b"of another")
+    producer.end(kafka, committed=True)
+    assert values(kafka, read_committed=True) == [b"first", b"next", b"of another"]
+
+
+def test_a_transaction_may_end_at_once_after_a_restore(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka, "payments")
+    producer.send(kafka, b"first")
+    snapshot = kafka.snapshot()
+    producer.send(kafka, b"never was")
+    kafka.restore(snapshot)
+    producer.end(kafka, committed=True)
+    producer.send(kafka, b"of another")
+    producer.end(kafka, committed=True)
+    assert values(kafka, read_committed=True) == [b"first", b"of another"]
 
 
 def test_a_producer_id_is_given_once_however_often_a_snapshot_is_restored(kafka: Kafka) -> None:
@@ -552,12 +643,12 @@ def test_brokers_that_are_cut_off_or_down_are_back_after_a_restore(monkeypatch: 
         kafka.broker(1).kill()
         kafka.broker(2).isolate()
 
-        async def known(broker: Broker) -> Living:
+        async def given(brokers: Iterable[Broker]) -> bytes:
             # What is asked over a way that is cut is answered when the session is given up, seconds later.
             assert not kafka.world._links[2].to_service_cut
-            return await living_producers(broker)
+            return await given_ids(brokers)
 
-        monkeypatch.setattr(snapshots, "living_producers", known)
+        monkeypatch.setattr(snapshots, "given_ids", given)
         kafka.restore(snapshot)
         kafka.loop.call(kafka.world.until_shown, "orders")
         assert values(kafka) == [b"a"]
