@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ottla.server.testing.why import Why
     from ottla.server.testing.wire_tap.rules import RuleMaker
     from ottla.server.testing.wire_tap.wire import Wire
-    from ottla.server.testing.wire_tap.wire_request import WireRequest
     from ottla.wire.schema import Message
 
 CAUSES_REPORTED = 30
@@ -122,7 +121,6 @@ class Kafka(Lab):
         self.chaoses: list[Chaos] = []
         self._registry: Registry | None = None
         self._history: LabHistory | None = None
-        self._restored_after: WireRequest | None = None
 
     def _make_world(self) -> World:
         return World(self.loop, brokers=self._brokers, settings=self._settings)
@@ -148,7 +146,7 @@ class Kafka(Lab):
     def reset(self) -> None:
         """Replace the brokers by new, empty ones on new ports. Clients of the old ones are disconnected."""
         self.close()
-        self.chaoses, self._history, self._restored_after = [], None, None
+        self.chaoses, self._history = [], None
         self.open(self._make_world)
 
     @property
@@ -161,7 +159,7 @@ class Kafka(Lab):
         if self._history is None:
             from ottla.server.testing.lab_history import LabHistory
 
-            self._history = LabHistory(self, self._restored_after)
+            self._history = LabHistory(self, self.world.restored_after)
         return self._history
 
     # ------------------------------------------------------------------ snapshots
@@ -200,7 +198,6 @@ class Kafka(Lab):
         if port is not None and any(each.is_running for each in self.brokers):
             self._open_registry(port)
         self._history = None
-        self._restored_after = next(reversed(self.wire.requests()), None)
 
     def fork(self) -> Self:
         """Return a copy of this Kafka, on ports of its own. Neither changes the other."""

@@ -169,6 +169,7 @@ async def fork(loop: LabLoop, snapshot: Snapshot) -> World:
 
 
 async def _put_back(world: World, snapshot: Snapshot) -> None:
+    world.restored_after = next(reversed(world.wire.requests()), None)  # clients come back before all is put back
     world.settings = dict(snapshot.settings)
     for node_id, node in world.nodes.items():
         node.put_back(snapshot.nodes[node_id].storage)

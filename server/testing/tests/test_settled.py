@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.world import world
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 ALL = [1, 2, 3]
@@ -16,7 +17,7 @@ LATE_S = 0.05
 
 @pytest.fixture
 def kafka(kafka_cluster: Kafka) -> Kafka:
-    """Three brokers that hear late of what the controller decides. Broker 1 is the controller and leads, alone, the topic alone."""
+    """Three brokers that hear late of what the controller decides. Broker 1 leads; of the topic `alone` it has the only replica."""
     for topic, replicas in ("orders", ALL), ("alone", [1]):
         kafka_cluster.topic(topic)
         kafka_cluster.move(topic, 0, replicas)
@@ -115,3 +116,12 @@ def test_a_leader_leads_when_it_has_heard_so_under_its_registration(kafka: Kafka
     assert kafka.loop.call(is_settled)
     held.must_hear = True  # as a new registration does
     assert not kafka.loop.call(is_settled)
+
+
+@pytest.mark.parametrize("how", ["isolate", "pause"])
+def test_a_topic_is_made_while_a_broker_is_cut_off(kafka: Kafka, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)
+    cut_off = next(each for each in ALL if each != kafka.controller)
+    getattr(kafka.broker(cut_off), how)()
+    kafka.topic("clicks")
+    assert "clicks" in kafka.topics()

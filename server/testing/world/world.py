@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import PartitionState
     from ottla.server.broker import Broker
     from ottla.server.testing.wire_tap.rules import Rule
+    from ottla.server.testing.wire_tap.wire_request import WireRequest
     from ottla.server.testing.world.loop import LabLoop
     from ottla.wire.happenings import Happening
     from ottla.wire.schema import Message
@@ -115,6 +116,8 @@ class World:
         """Rules that keep followers from fetching, by topic, partition and broker (`server/testing/in_sync.py`)."""
         self.wire = Wire(loop.clock.now_ms, topic_name=self._topic_name)
         """Tap of the connections of all brokers."""
+        self.restored_after: WireRequest | None = None
+        """Last request before a snapshot was put back."""
         self.nodes = {
             each: Node(
                 each,
@@ -228,9 +231,10 @@ class World:
             self._tree_ended.set()
 
     async def until_shown(self, topic: str) -> None:
-        """Wait until all brokers that run know a topic and its leaders serve it. Raises LabError after 30 s."""
+        """Wait until all brokers that run and are not cut off know a topic and its leaders serve it. Raises LabError after 30 s."""
         for _ in range(SHOWN_LOOKS):
-            if all(self._shows(node.broker, topic) for node in self.nodes.values() if node.broker is not None):
+            running = [(id, node.broker) for id, node in self.nodes.items() if node.broker is not None]
+            if all(self._shows(broker, topic) for id, broker in running if not self._is_off_tree(id)):
                 return
             await pause(PAUSE_S)
         raise LabError(
@@ -250,9 +254,7 @@ class World:
 
     async def _is_settled(self, topics: set[str] | None) -> bool:
         running = {id: node.broker for id, node in self.nodes.items() if node.broker is not None}
-        able = {
-            id: each for id, each in running.items() if self.nodes[id].is_well and not self._links[id].to_service_cut
-        }
+        able = {id: each for id, each in running.items() if self.nodes[id].is_well and not self._is_off_tree(id)}
         controller = next((id for id, each in able.items() if each.member.controller is not None), None)
         if controller is None:
             # One that is cut off stays the controller until its session ends.
@@ -307,8 +309,8 @@ class World:
         return self.nodes[node_id]
 
     def any_node(self) -> Node:
-        """Return a node that serves. Raises LabError if all brokers are down."""
-        return self.running()[0]
+        """Return a node that serves, if possible one that hears of changes. Raises LabError if all brokers are down."""
+        return min(self.running(), key=lambda each: self._is_off_tree(each.node_id))
 
     def running(self) -> list[Node]:
         """Return the nodes that serve, one or more. Raises LabError if all brokers are down."""
@@ -375,7 +377,7 @@ class World:
         epoch = None if broker is None else broker.member.broker_epoch
         for _ in range(SETTLED_LOOKS):
             broker = self.node(node_id).broker
-            if broker is None or broker.member.broker_epoch != epoch or self._links[node_id].to_service_cut:
+            if broker is None or broker.member.broker_epoch != epoch or self._is_off_tree(node_id):
                 break
             await pause(PAUSE_S)
         await self.until_settled()
@@ -417,8 +419,11 @@ class World:
         self.let_speak(node=node_id)
 
     def _open_link(self, node_id: int) -> None:
-        if node_id in self._links and node_id not in self._off_tree and node_id not in self._cuts.paused:
+        if node_id in self._links and not self._is_off_tree(node_id):
             self._links[node_id].heal()
+
+    def _is_off_tree(self, node_id: int) -> bool:
+        return node_id in self._off_tree or node_id in self._cuts.paused
 
     def silence(self, **conditions: Any) -> None:
         """Hold back the requests of clients that meet conditions of the tap, and answers to earlier ones, until `let_speak` with the same conditions."""

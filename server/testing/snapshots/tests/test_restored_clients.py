@@ -7,6 +7,7 @@ import struct
 from typing import Any, Self
 
 import pytest
+import trio
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
@@ -284,3 +285,19 @@ def test_another_word_for_connections_is_refused(kafka: Kafka) -> None:
     with pytest.raises(LabError, match=r"^Connections cannot be 'saved' by a restore; say 'cut' or 'kept'\.$"):
         kafka.restore(kafka.snapshot(), connections="saved")
     assert kafka.topics() == {"orders": 1}
+
+
+def test_a_history_begins_with_the_first_request_after_a_restore(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    def come_back() -> None:
+        with Client(kafka) as client:
+            assert client.is_served()
+
+    async def until_settled() -> None:
+        await trio.to_thread.run_sync(come_back)
+
+    come_back()
+    snapshot = kafka.snapshot()
+    monkeypatch.setattr(kafka.world, "until_settled", until_settled)
+    kafka.restore(snapshot)
+    assert len(kafka.wire.requests()) == 2
+    assert kafka.wire.requests(since=kafka.history._since) == kafka.wire.requests()[1:]
