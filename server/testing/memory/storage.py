@@ -265,7 +265,7 @@ class MemoryStorage:
         self.check("open", path)
         node = node_at(self._root, path)
         if node is None and create:
-            self._parent(path)
+            self._check_parent(path)
             node = File(path)
             self._change(Put(path, node))
         return MemoryFile(self, node if isinstance(node, File) else self._file(path))
@@ -298,7 +298,7 @@ class MemoryStorage:
         self.check("make_directory", path)
         if node_at(self._root, path) is not None:
             raise FileExistsError(errno.EEXIST, "File exists", path)
-        self._parent(path)
+        self._check_parent(path)
         self._change(Put(path, None))
 
     def read(self, path: str) -> bytes:
@@ -309,7 +309,7 @@ class MemoryStorage:
         if is_still is not None and not is_still():
             raise another_directory(path)
         self.check("write", path)
-        self._parent(path)
+        self._check_parent(path)
         if node_at(self._root, path) is None:
             self._change(Put(path, File(path)))
         file = self._file(path)
@@ -337,7 +337,7 @@ class MemoryStorage:
         node = node_at(self._root, path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        self._parent(new_path)
+        self._check_parent(new_path)
         if isinstance(node, File):
             node.path = new_path
         else:
@@ -380,7 +380,7 @@ class MemoryStorage:
 
     def lock(self, path: str) -> MemoryLock | None:
         self.check("lock", path)
-        self._parent(path)
+        self._check_parent(path)
         if path in self._locks:
             return None
         self._locks.add(path)
@@ -404,7 +404,7 @@ class MemoryStorage:
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
         return node
 
-    def _parent(self, path: str) -> None:
+    def _check_parent(self, path: str) -> None:
         self._directory(_parent(path))
 
     def _change(self, change: Change) -> None:
