@@ -7,7 +7,6 @@ from typing import Any
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.wire_tap.json_lines import described
-from ottla.server.testing.wire_tap.rules import RuleMaker
 
 REQUESTS_SHOWN = 100
 ACTIONS = ("fail", "delay", "half", "twice", "drop", "disconnect")
@@ -53,21 +52,6 @@ def add_wire_rule(
 ) -> Any:
     """Make a rule for requests. `action`: fail, delay, half, twice, drop or disconnect. `times`: null for all requests."""
     on = kafka.on(api, client_id=client_id, topic=topic, partition=partition, group=group)
-    _made(on, action, error, seconds, times, after, applied=applied, before=before)
-    return wire_rules(kafka)
-
-
-def _made(
-    on: RuleMaker,
-    action: str,
-    error: str | None,
-    seconds: float | None,
-    times: int | None,
-    after: int,
-    *,
-    applied: bool,
-    before: bool | None,
-) -> None:
     if action == "fail":
         if error is None:
             raise LabError("The action fail needs an error, such as NOT_LEADER_OR_FOLLOWER.")
@@ -86,6 +70,7 @@ def _made(
         on.disconnect(times=times, after=after, before=before is not False)
     else:
         raise LabError(f"There is no action {action!r}; the actions are {', '.join(ACTIONS)}.")
+    return wire_rules(kafka)
 
 
 def clear_wire_rules(kafka: Kafka) -> Any:
