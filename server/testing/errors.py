@@ -1,8 +1,12 @@
 """Errors of the lab: wrong use, and what brokers refuse."""
 
+import difflib
+from collections.abc import Iterable
+
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.happenings import cut
 
+LIKENESS = 0.5
 WORD_LENGTH_MAX = 500
 TEXT_LENGTH_MAX = 20_000
 
@@ -27,3 +31,10 @@ def check(code: int, message: str | None = None) -> None:
     """Raise KafkaError for an error code of an answer other than NONE."""
     if code:
         raise KafkaError(ErrorCode.of(code), message)
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str = ".") -> str:
+    """Return the end of a sentence about an unknown name: the most similar known one, or `otherwise` if none is similar."""
+    by_case = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(str(name).casefold(), by_case, n=1, cutoff=LIKENESS)
+    return f"; did you mean {by_case[close[0]]!r}?" if close else otherwise

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ottla.server.cli.inspection.fate import SETTINGS, Aborted, Fate, Offsets, OpenTransaction, fate_of
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, nearest
 from ottla.server.testing.transactions import list_transactions
-from ottla.server.testing.wire_tap.kafka_names import nearest
 from ottla.wire.errors import ErrorCode
 from ottla.wire.happenings import KINDS, MEMBER_REMOVED, Fact, Happening, in_seconds, sentence_of, utc_ms
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -17,8 +17,7 @@ import trio
 from ottla.replication.reminders import counted
 from ottla.server.serving import StartupError
 from ottla.server.testing.chaos.wire_faults import ON_THE_WIRE, WireFaults, drawn
-from ottla.server.testing.errors import LabError
-from ottla.server.testing.wire_tap.kafka_names import nearest
+from ottla.server.testing.errors import LabError, nearest
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -183,8 +182,7 @@ def _checked(faults: Sequence[str] | None, possible: Sequence[str]) -> Sequence[
         if each in _OF_CLUSTER and each not in possible:
             raise LabError(f"There is no fault {each} of a broker that is alone; use Kafka(3) or kafka_cluster.")
         if each not in possible:
-            end = nearest(each, possible)
-            raise LabError(f"There is no fault {each!r}{f'; the faults are {all_of_them}.' if end == '.' else end}")
+            raise LabError(f"There is no fault {each!r}{nearest(each, possible, f'; the faults are {all_of_them}.')}")
     if faults is not None and not faults:
         raise LabError(f"No fault is named; the faults are {all_of_them}.")
     return possible if faults is None else tuple(faults)

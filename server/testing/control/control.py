@@ -15,7 +15,6 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from ottla.server.admin.http.standalone import LIMITS, ApiGuard, FreePace
 from ottla.server.config.server_config import token_problem
 from ottla.server.serving import StartupError
 from ottla.server.testing.control.operations import OPERATIONS, Operation
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, nearest
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.service import Service
 from ottla.wire.errors import KafkaError
@@ -150,8 +149,7 @@ def arguments_of(operation: Operation, given: Mapping[str, Any], *, are_texts: b
     for name in given:
         if name not in parameters:
             name = cut(name)
-            near = get_close_matches(name, parameters, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters) or 'nothing'}."
+            hint = nearest(name, parameters, f"; it takes {', '.join(parameters) or 'nothing'}.")
             raise Refused(400, f"{operation.path} has no parameter {name}{hint}")
     arguments = {}
     for name, parameter in parameters.items():

@@ -11,13 +11,12 @@ a service asks for three replicas the lab keeps as many as it has brokers for.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.server.imitation import NO_RESTRICTIONS, Restrictions, TopicPolicy
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, nearest
 from ottla.server.testing.profiles.versions import (
     KAFKA_0_10,
     KAFKA_1_1,
@@ -71,9 +70,8 @@ def profile_of(name: str) -> Profile:
     """Return a profile by its name, such as "kafka-2.8". Raises LabError with the nearest name."""
     if name in PROFILES:
         return PROFILES[name]
-    near = difflib.get_close_matches(name, PROFILES, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the profiles are {', '.join(PROFILES)}."
-    raise LabError(f"There is no profile {name!r}; {hint}")
+    hint = nearest(name, PROFILES, f"; the profiles are {', '.join(PROFILES)}.")
+    raise LabError(f"There is no profile {name!r}{hint}")
 
 
 def default_settings(settings: Mapping[str, str]) -> Mapping[str, str]:

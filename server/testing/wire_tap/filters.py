@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.server.testing.errors import LabError
-from ottla.server.testing.wire_tap.kafka_names import API_KEYS, api_key_of, error_of, field_names, messages_of, nearest
+from ottla.server.testing.errors import LabError, nearest
+from ottla.server.testing.wire_tap.kafka_names import API_KEYS, api_key_of, error_of, field_names, messages_of
 from ottla.server.testing.wire_tap.wire_request import WireRequest
 from ottla.wire.schema import Struct
 

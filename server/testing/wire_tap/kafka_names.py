@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Iterable
 from functools import cache
 from typing import Final, NamedTuple
 
 from ottla.server.dispatch.apis import APIS, NOT_SERVED
-from ottla.server.testing.errors import LabError
+from ottla.server.testing.errors import LabError, nearest
 from ottla.wire.errors import ErrorCode
 from ottla.wire.schema import Array, Message, Struct, holds_records
 
@@ -22,7 +20,6 @@ BETWEEN_BROKERS: Final = frozenset(api.api_key for api in APIS if api.between_br
 """Keys of the APIs that only brokers call."""
 
 FETCH_KEY: Final = 1
-LIKENESS = 0.5
 
 
 class Messages(NamedTuple):
@@ -65,13 +62,6 @@ def error_name(code: int) -> str:
     """Return Kafka's name of an error code, or the number of one that Kafka does not have."""
     error = ErrorCode._value2member_map_.get(code)
     return str(code) if error is None else error.name
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that names the most similar known name, or a full stop if none is similar."""
-    by_case = {each.casefold(): each for each in known}
-    close = difflib.get_close_matches(str(name).casefold(), by_case, n=1, cutoff=LIKENESS)
-    return f"; did you mean {by_case[close[0]]!r}?" if close else "."
 
 
 @cache

@@ -158,7 +158,7 @@ def test_brokers_pause_and_groups_freeze(ask: Client):
     [
         ("GET", "/nothing", None, 404, "There is nothing at this path"),
         ("GET", "/reset", None, 405, "POST only"),
-        ("POST", "/topics", {"nane": "x"}, 400, "no parameter nane; did you mean name?"),
+        ("POST", "/topics", {"nane": "x"}, 400, "no parameter nane; did you mean 'name'?"),
         ("POST", "/topics", {}, 400, "/topics needs name."),
         ("POST", "/topics", {"name": 1}, 400, "name has to be a string."),
         ("POST", "/topics", {"name": "x", "partitions": True}, 400, "partitions has to be a whole number."),

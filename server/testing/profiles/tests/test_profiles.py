@@ -141,7 +141,7 @@ def test_snapshots_and_forks_keep_the_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("kafka-2.80", "did you mean kafka-2.8?"), ("?", "the profiles are kafka-0.10,")]
+    ("name", "hint"), [("kafka-2.80", "did you mean 'kafka-2.8'?"), ("?", "the profiles are kafka-0.10,")]
 )
 def test_an_unknown_profile_names_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(LabError) as refused:
