@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,8 @@ def _plain_value(value: Any, kind: Any, *, hide_records: bool) -> Any:
         return uuid_text(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return text_or_base64(bytes(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -17,7 +17,7 @@ from ottla.server.config.reference import broker_settings
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.wire_tap.conversation import Conversation
 from ottla.server.testing.wire_tap.frames import WHOLE_BYTES_MAX
-from ottla.server.testing.wire_tap.json_lines import HIDDEN, text_or_base64
+from ottla.server.testing.wire_tap.json_lines import HIDDEN, plain, text_or_base64
 from ottla.server.testing.wire_tap.redaction import without_secrets
 from ottla.server.testing.wire_tap.tests.wire_talk import (
     Listening,
@@ -36,6 +36,7 @@ from ottla.wire.messages.alter_configs import (
     IncrementalConfigsResource,
 )
 from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.client_quotas import OpData
 from ottla.wire.messages.delegation_tokens import RenewDelegationTokenRequest
 from ottla.wire.messages.sasl import (
     SaslAuthenticateRequest,
@@ -108,6 +109,11 @@ def test_every_setting_that_is_a_password_is_hidden(name: str) -> None:
     given = IncrementalConfig(name=name, config_operation=0, value="geheim")
     hidden = without_secrets(given, lambda secret: HIDDEN)
     assert (given.value, hidden.value) == ("geheim", HIDDEN)
+
+
+def test_numbers_that_json_does_not_have_are_texts() -> None:
+    told = plain(OpData(key="producer_byte_rate", value=float("nan"), remove=False))
+    assert json.dumps(told, allow_nan=False) == '{"key": "producer_byte_rate", "value": "nan", "remove": false}'
 
 
 def test_what_was_not_kept_is_told(tmp_path: Path) -> None:
