@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.server.testing.errors import LabError
-from ottla.server.testing.wire_tap.redaction import of_same_length, records_of_same_length, without_secrets
+from ottla.server.testing.wire_tap.redaction import (
+    may_have_secrets,
+    of_same_length,
+    records_of_same_length,
+    without_secrets,
+)
 from ottla.server.testing.wire_tap.skeletons import Kept
 from ottla.server.testing.wire_tap.wire_request import SASL_TOKEN_KEY, WireConnection, WireRequest
 from ottla.wire.errors import KafkaError
@@ -30,7 +35,6 @@ _FIN, _SYN, _PUSH, _ACK = 1, 2, 8, 16
 _ETHERNET, _TCP = 1, 6
 _FIRST_SEQUENCE = 1000
 _WINDOW = 65_535
-_SECRET_APIS = frozenset({"SaslAuthenticate", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken", "AlterUserScramCredentials", "CreateTopics", "AlterConfigs", "IncrementalAlterConfigs", "Envelope"})  # fmt: skip
 _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -99,7 +103,7 @@ def _shown(request: WireRequest, kept: bytes | Kept, size: int, *, is_answer: bo
     head = struct.pack(">i", size)
     if request.api_key == SASL_TOKEN_KEY:
         return head
-    if request.api not in _SECRET_APIS and not (hide_records and isinstance(kept, bytes)):
+    if not may_have_secrets(request.api_key) and not (hide_records and isinstance(kept, bytes)):
         return head + data
     try:
         message: Message = request.response if is_answer else request.request

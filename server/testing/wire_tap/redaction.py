@@ -12,8 +12,10 @@ Keys, values and headers of records are hidden if asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from ottla.server.testing.wire_tap.kafka_names import field_names, messages_of
 from ottla.wire.schema import Records, Struct
 
 _SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "request_data", "response_data"})
@@ -47,6 +49,15 @@ def without_secrets(message: Any, hide: Hide, hide_records: Hide | None = None) 
         else:
             values[name] = value
     return type(message)(**values)
+
+
+@cache
+def may_have_secrets(api_key: int) -> bool:
+    """True if messages of an API have fields that `without_secrets` may replace."""
+    if (messages := messages_of(api_key)) is None:
+        return False
+    names = field_names(messages.request) | field_names(messages.response)
+    return not _SECRET_FIELDS.isdisjoint(names) or names >= {"name", "value"}
 
 
 def _below(value: Any, hide: Hide, hide_records: Hide | None) -> Any:
