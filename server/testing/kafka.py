@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     from ottla.server.testing.wire_tap.wire import Wire
     from ottla.wire.schema import Message
 
-CAUSES_REPORTED = 30
-LINES_REPORTED = 30
-"""Causes in the report of a failing test, the latest; `why` has all of them."""
+CAUSES_REPORTED = LINES_REPORTED = 30
+"""Causes and requests in the report of a failing test, the latest of each; `why` and `wire` have all of them."""
 
 Headers = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 

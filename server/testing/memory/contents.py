@@ -33,10 +33,11 @@ class _Piece(NamedTuple):
 class FrozenContents:
     """Contents of a file at one moment; they never change."""
 
-    __slots__ = ("_pieces", "length")
+    __slots__ = ("length", "pieces")
 
     def __init__(self, pieces: tuple[_Piece, ...] = (), length: int = 0) -> None:
-        self._pieces = pieces
+        self.pieces = pieces
+        """The buffers, in order, each with the number of its bytes that count."""
         self.length = length
 
     @classmethod
@@ -44,19 +45,14 @@ class FrozenContents:
         """Return contents that are these bytes."""
         return cls((_Piece(data, len(data)),), len(data)) if data else EMPTY
 
-    @property
-    def pieces(self) -> tuple[_Piece, ...]:
-        """The buffers, in order, each with the number of its bytes that count."""
-        return self._pieces
-
     def __bytes__(self) -> bytes:
-        return _joined(self._pieces)
+        return _joined(self.pieces)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FrozenContents):
             return NotImplemented
         # Most copies share their buffers. Then the bytes need not be looked at.
-        return self.length == other.length and (self._pieces == other._pieces or bytes(self) == bytes(other))
+        return self.length == other.length and (self.pieces == other.pieces or bytes(self) == bytes(other))
 
     __hash__ = None  # type: ignore[assignment]  # of a gigabyte it would be dear
 

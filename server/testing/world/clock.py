@@ -81,7 +81,7 @@ class LabClock(trio.abc.Clock):
         """Move the time forward at once; what is due runs when the loop looks next."""
         self._base += seconds
 
-    async def advance(self, seconds: float, on_jump: Callable[[float], object] = lambda _: None) -> None:
+    async def advance(self, seconds: float, on_jump: Callable[[float], object]) -> None:
         """Move the time forward in steps from timer to timer; return when all has run.
 
         What runs at a step runs to the end, as far as it needs nobody in another thread or process, before the next step.

@@ -60,7 +60,6 @@ SILENCE_S = 1e9
 
 ADVANCE_PATIENCE_S = 60.0
 """Real time after which an advance of the clock fails, as in a world whose clients never let it rest."""
-TREE_DELAY_S = (0.0, 0.0)
 SHOWN_LOOKS, SETTLED_LOOKS, PAUSE_S = 15_000, 2_500, 0.002
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -68,7 +67,7 @@ LOADING = {
     ErrorCode.NOT_COORDINATOR,
 }
 """Errors of a coordinator that has just been elected, or whose topic is being made."""
-GROUP, TRANSACTION, SHARE = 0, 1, 2  # types of coordinators in FindCoordinator
+GROUP, TRANSACTION = 0, 1  # types of coordinators in FindCoordinator
 
 
 def _ids(brokers: int, settings: Mapping[str, str]) -> Iterable[int]:
@@ -100,7 +99,7 @@ class World:
         self._tree_ended = trio.Event()
         self.produced = 0
         """Number of batches without a key that a test has produced, so that partitions take turns."""
-        self.tree = MemoryService(random.Random(0), delay_s=TREE_DELAY_S) if brokers > 1 else None
+        self.tree = MemoryService(random.Random(0), delay_s=(0.0, 0.0)) if brokers > 1 else None
         """Tree of a cluster; None for a broker that is alone, whose tree is on its disk."""
         given = dict(settings or {})
         of_cluster = self._of_cluster(brokers, has_profile=PROFILE in given) if self.tree else {}
