@@ -4,8 +4,8 @@ A client does not know that its records of the last minute never were. It goes o
 the snapshot would take for a gap, and some clients never recover from that. So the partition forgets such a producer, and takes
 as its next batch any that does not leave out more than the brokers had accepted: while the first of a client's batches on their
 way is refused, as by a broker that is no leader yet, a later one must not be taken in its place. One that has sent nothing since
-is known as before; so is one whose transaction is open in the snapshot, but for its next number. Ids that were given since are not
-given again.
+is known as before. One with transactions is known by its present number, because the end of a transaction lets an unknown one
+begin at 0. Ids that were given since are not given again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ottla.replication.log.producers import (
     NO_OFFSET,
     SEQUENCE_MAX,
     BatchMetadata,
+    ProducerEntry,
     decode_snapshot,
     encode_producers,
 )
 
 if TYPE_CHECKING:
-    from ottla.replication.log.producers import ProducerEntry
     from ottla.server.broker import Broker
     from ottla.server.testing.memory.names import StorageSnapshot
 
@@ -33,10 +33,11 @@ FOR_EVER_MS = 2**62
 
 
 class Place(NamedTuple):
-    """Epoch of a producer and its next sequence number."""
+    """Epoch of a producer and its next sequence number; whether it has transactions."""
 
     epoch: int
     sequence: int
+    is_transactional: bool
 
 
 Living = Mapping[tuple[str, int], Mapping[int, Place]]
@@ -53,7 +54,7 @@ def living_producers(brokers: Iterable[Broker]) -> Living:
         known = living.setdefault((log.topic, log.partition), {})
         # Those that have sent nothing since an earlier restore, and then those that have.
         known |= {
-            id: Place(each.epoch, each.lowest_sequence)
+            id: Place(each.epoch, each.lowest_sequence, is_transactional=False)
             for id, each in log.producer_state().verifications.by_producer.items()
         }
         known |= {id: _place_of(each) for id, each in log.producers.items()}
@@ -61,7 +62,8 @@ def living_producers(brokers: Iterable[Broker]) -> Living:
 
 
 def _place_of(entry: ProducerEntry) -> Place:
-    return Place(entry.epoch, (entry.last_sequence + 1) & SEQUENCE_MAX)
+    is_transactional = entry.current_txn_first_offset != NO_OFFSET or entry.coordinator_epoch >= 0
+    return Place(entry.epoch, (entry.last_sequence + 1) & SEQUENCE_MAX, is_transactional)
 
 
 def without_those(disk: StorageSnapshot, living: Living) -> StorageSnapshot:
@@ -80,25 +82,37 @@ def without_those(disk: StorageSnapshot, living: Living) -> StorageSnapshot:
 
 def _kept(entry: ProducerEntry, place: Place | None, log_end_offset: int) -> ProducerEntry | None:
     """Return what the partition of a snapshot is to know of a producer that is in this place now; None for nothing."""
-    if place is None or place == _place_of(entry):
+    if place is None or place[:2] == _place_of(entry)[:2]:
         return entry
-    if entry.current_txn_first_offset == NO_OFFSET:
+    if not place.is_transactional and entry.current_txn_first_offset == NO_OFFSET:
         return None
-    # Behind the marker of its transaction, a producer without batches would have to begin at 0 again.
     if place.epoch == entry.epoch:
-        entry.batches = [BatchMetadata((place.sequence - 1) & SEQUENCE_MAX, log_end_offset, 0, entry.last_timestamp)]
+        entry.batches = _batches_before(place, log_end_offset, entry.last_timestamp)
     return entry
 
 
+def _batches_before(place: Place, log_end_offset: int, timestamp: int) -> list[BatchMetadata]:
+    return [BatchMetadata(place.sequence - 1, log_end_offset, 0, timestamp)] if place.sequence else []
+
+
 def expect(broker: Broker, living: Living) -> None:
-    """Let the partitions of a broker refuse what comes out of order of the producers that they have forgotten."""
+    """Let the partitions of a broker refuse what comes out of order of the producers that they do not know."""
+    now_ms = broker.now_ms()
     for partition in broker.replicas.partitions():
         log = partition.log
         for producer_id, place in living.get((log.topic, log.partition), {}).items():
-            if producer_id not in log.producers:
+            if producer_id in log.producers:
+                continue
+            producers = log.producer_state()
+            if place.is_transactional:
+                # The end of its transaction would let an unknown producer begin at 0 again.
+                entry = producers.producers[producer_id] = ProducerEntry(producer_id)
+                entry.epoch, entry.last_timestamp = place.epoch, now_ms
+                entry.batches = _batches_before(place, log.log_end_offset, now_ms)
+            else:
                 # As of the first batches of a transaction, of which the earliest has to be written first.
-                log.producer_state().verifications.start(
-                    producer_id, place.sequence, place.epoch, supports_epoch_bump=False, now_ms=broker.now_ms()
+                producers.verifications.start(
+                    producer_id, place.sequence, place.epoch, supports_epoch_bump=False, now_ms=now_ms
                 )
 
 

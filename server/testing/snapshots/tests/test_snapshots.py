@@ -108,23 +108,28 @@ class Producer:
     def send(self, kafka: Kafka, value: bytes, *, sequence: int | None = None) -> int:
         """Send one record; return its offset. `sequence`: None for the next one."""
         if self.transactional_id is not None:
-            request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.epoch,
-                v3_and_below_topics=[AddPartitionsToTxnTopic(name="orders", partitions=[0])],
-            )
-
-            def code(answer: Any) -> int:
-                (topic,) = answer.results_by_topic_v3_and_below
-                return int(topic.results_by_partition[0].partition_error_code)
-
-            asked(kafka, request, code, self.transactional_id, of=TRANSACTION, version=3)
+            self.begin(kafka)
         produce = self.request(kafka, value, sequence=sequence)
         told = kafka.ask(produce, 0, version=11).responses[0].partition_responses[0]
         if told.error_code:
             raise KafkaError(ErrorCode.of(told.error_code), told.error_message or "")
         return int(told.base_offset)
+
+    def begin(self, kafka: Kafka) -> None:
+        """Let the partition take part in the transaction."""
+        assert self.transactional_id is not None
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="orders", partitions=[0])],
+        )
+
+        def code(answer: Any) -> int:
+            (topic,) = answer.results_by_topic_v3_and_below
+            return int(topic.results_by_partition[0].partition_error_code)
+
+        asked(kafka, request, code, self.transactional_id, of=TRANSACTION, version=3)
 
     def request(self, kafka: Kafka, value: bytes, *, sequence: int | None = None) -> ProduceRequest:
         """Return the request that sends one record. `sequence`: None for the next one."""
@@ -328,6 +333,22 @@ def test_a_transaction_may_end_at_once_after_a_restore(kafka: Kafka) -> None:
     producer.send(kafka, b"of another")
     producer.end(kafka, committed=True)
     assert values(kafka, read_committed=True) == [b"first", b"of another"]
+
+
+def test_a_transaction_ends_where_the_snapshot_has_nothing_of_it(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka, "payments")
+    producer.begin(kafka)
+    for _ in range(2):
+        snapshot = kafka.snapshot()
+        producer.send(kafka, b"never was")
+        kafka.restore(snapshot)
+        producer.end(kafka, committed=True)
+        assert refuses(kafka, producer, sequence=producer.sequence + 1)
+        producer.send(kafka, b"of another")
+        producer.end(kafka, committed=True)
+        producer.begin(kafka)
+    assert values(kafka, read_committed=True) == [b"of another", b"of another"]
 
 
 def test_a_producer_id_is_given_once_however_often_a_snapshot_is_restored(kafka: Kafka) -> None:
