@@ -148,19 +148,13 @@ def as_bytes(value: bytes | str | None) -> bytes | None:
     raise LabError(f"{value!r} is neither bytes nor text; encode it first, for example by json.dumps.")
 
 
-OF_THE_LAB = {
-    "zookeeper.connect": "Kafka(3) is a cluster with a tree in memory",
-}
-"""Settings of brokers that a test does not choose, and what it gets."""
-
-
 def as_settings(settings: Mapping[str, object] | None) -> dict[str, str]:
     """Return settings of brokers as texts. Raises LabError for those that a test does not choose."""
     for name in settings or {}:
         if not isinstance(name, str):
             raise LabError(f"{name!r} is no name of a setting; write it as Kafka does, such as 'num.partitions'.")
-        if name in OF_THE_LAB:
-            raise LabError(f"{name} is not chosen by a test: {OF_THE_LAB[name]}.")
+        if name == "zookeeper.connect":
+            raise LabError(f"{name} is not chosen by a test: Kafka(3) is a cluster with a tree in memory.")
     return {name: as_text(value) for name, value in (settings or {}).items()}
 
 

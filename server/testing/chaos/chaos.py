@@ -93,7 +93,7 @@ class Chaos:
         self._on_the_wire = WireFaults()
         self._life = trio.CancelScope()
         self._ended = trio.Event()
-        lab.call(self._begin)
+        lab.loop.call_sync(lambda: lab.loop.nursery.start_soon(self._run))
 
     def __enter__(self) -> Self:
         return self
@@ -111,9 +111,6 @@ class Chaos:
         return "\n".join([f"chaos(seed={self.seed}): {len(lines)} faults", *lines])
 
     # ------------------------------------------------------------------ in the lab's thread
-
-    async def _begin(self) -> None:
-        self._lab.loop.nursery.start_soon(self._run)
 
     async def _end(self) -> None:
         if not self._ended.is_set():

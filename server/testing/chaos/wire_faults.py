@@ -10,10 +10,10 @@ or that ends them is no fault of the wire, such as a fenced producer. Nothing is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from ottla.server.testing.wire_tap.rules import Rule, RuleMaker
+    from ottla.server.testing.wire_tap.rules import Rule
     from ottla.server.testing.wire_tap.wire import Wire
 
 ERROR, LATE, HALF, NEVER, CUT = "error_answer", "late_answer", "half_answer", "no_answer", "cut_answer"
@@ -103,8 +103,9 @@ class WireFault(NamedTuple):
         """Put the fault in force."""
         if self.kind == ERROR:
             answer = self._answer
-            return self._maker(wire, answer.acks).fail(answer.error, times=self.times, applied=answer.is_applied)
-        maker = self._maker(wire)
+            conditions: dict[str, Any] = {} if answer.acks is None else {"acks": answer.acks}
+            return wire.on(self.api, **conditions).fail(answer.error, times=self.times, applied=answer.is_applied)
+        maker = wire.on(self.api)
         match self.kind:
             case "late_answer":
                 return maker.delay(self.seconds, times=self.times)
@@ -113,9 +114,6 @@ class WireFault(NamedTuple):
             case "cut_answer":
                 return maker.disconnect(times=self.times, before=self._is_before)
         return maker.drop(times=self.times, applied=not self._is_before, seconds=self.seconds)
-
-    def _maker(self, wire: Wire, acks: int | None = None) -> RuleMaker:
-        return wire.on(self.api) if acks is None else wire.on(self.api, acks=acks)
 
     def __str__(self) -> str:
         is_one = self.times == 1
