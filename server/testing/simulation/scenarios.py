@@ -197,6 +197,8 @@ def _leaves(error: BaseException, found: list[BaseException]) -> None:
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             _leaves(each, found)
+    elif isinstance(error, trio.TrioInternalError) and isinstance(error.__cause__, virtual.Standstill):
+        found.append(error.__cause__)
     else:
         found.append(error)
 

@@ -20,9 +20,13 @@ from ottla.server.testing.simulation.brokers import SimBroker
 from ottla.server.testing.simulation.cluster import FIRST_CLIENT, SimCluster
 from ottla.server.testing.simulation.faults import Faults
 from ottla.server.testing.simulation.network import Network
+from ottla.server.testing.simulation.virtual import Standstill
 
 Scenario = Callable[["Simulation"], Awaitable[Any]]
 CLIENT_TIMEOUT_S = 120.0
+SHIELDED_S = 600.0
+"""So long after its end a scenario may still wait within a shielded CancelScope."""
+
 EVENTS_MAX = 10_000
 SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",
@@ -271,10 +275,11 @@ class Simulation(SimCluster):
                     await trio.sleep(0.1)
                 if self._fault_names:
                     self.nursery.start_soon(self._cause)
+                agenda.at(trio.current_time() + limit_s + SHIELDED_S, _give_up)
                 with trio.move_on_after(limit_s) as patience:
                     await scenario(self)
                 text = f"the scenario is not over after {limit_s:g} virtual seconds: give limit_s for more"
-                self.check(not patience.cancelled_caught, text)
+                self.check(not patience.cancel_called, text)
                 self.nursery.cancel_scope.cancel()
 
     async def _cause(self) -> None:
@@ -326,6 +331,10 @@ class Simulation(SimCluster):
             if other != node_id:
                 self.network.unblock(node_id, other)
                 self.network.unblock(other, node_id)
+
+
+def _give_up() -> None:
+    raise Standstill("the scenario does not end when it is cancelled, because it waits within a shielded CancelScope")
 
 
 async def final_reads(client: Client, topic: str, *, committed_only: bool) -> list[FinalRead]:

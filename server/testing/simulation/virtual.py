@@ -37,8 +37,15 @@ from ottla.server.testing.memory.agenda import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
 THREAD_DELAY_S = (0.0001, 0.003)
+ROUNDS_MAX = 100_000
+"""Rounds of trio's loop at one time."""
+
 RunInThread = Callable[..., Awaitable[Any]]
 Due = tuple[float, int, Call]
+
+
+class Standstill(AssertionError):
+    """Raised if a run would not end. As the failure of a call it ends tasks that are shielded, too."""
 
 
 class ClockedAgenda(Agenda):
@@ -58,9 +65,15 @@ class ClockedAgenda(Agenda):
         """Make a call, in no task; a failure ends the run."""
         try:
             call()
+        except Standstill:
+            raise
         except Exception as failure:  # noqa: BLE001 - raised again by the main task
-            self.failure = failure
-            self.scope.cancel()
+            self.end(failure)
+
+    def end(self, failure: Exception) -> None:
+        """End the run."""
+        self.failure = failure
+        self.scope.cancel()
 
 
 def run(main: Callable[[Agenda], Awaitable[Any]], seed: int) -> Any:
@@ -70,7 +83,9 @@ def run(main: Callable[[Agenda], Awaitable[Any]], seed: int) -> Any:
     # Trio jumps with nothing but a MockClock, which cannot be extended.
     clock._autojump, clock.current_time = jumps.jump, jumps.now  # type: ignore[method-assign]
     with _world(seed, jumps.now):
-        return trio.run(_until_a_call_fails, main, agenda, clock=clock)
+        return trio.run(
+            _until_a_call_fails, main, agenda, clock=clock, instruments=[_StandstillWatch(agenda, jumps.now)]
+        )
 
 
 async def _until_a_call_fails(main: Callable[[Agenda], Awaitable[Any]], agenda: ClockedAgenda) -> Any:
@@ -103,6 +118,27 @@ class _Jumps:
         deadline = next_deadline()
         if deadline < math.inf:
             clock._virtual_base = max(clock._virtual_base, deadline)
+
+
+class _StandstillWatch(trio.abc.Instrument):
+    """Ends a run in which tasks go on and on without waiting, so that no time passes."""
+
+    def __init__(self, agenda: ClockedAgenda, now: Callable[[], float]) -> None:
+        self._agenda = agenda
+        self._now = now
+        self._at = -1.0
+        self._rounds = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        if self._at != (now := self._now()):
+            self._at, self._rounds = now, 0
+        self._rounds += 1
+        if self._rounds == ROUNDS_MAX:
+            self._agenda.end(
+                Standstill(
+                    "no virtual time passes, because a task goes on and on without waiting: use await sim.sleep(0.1)"
+                )
+            )
 
 
 def thread_runner(chance: random.Random) -> RunInThread:

@@ -234,6 +234,36 @@ def test_faults_come_before_there_is_a_topic_and_to_few_brokers(brokers: int) ->
     simulate(waits, seeds=range(3), brokers=brokers, faults=FAULTS).check()
 
 
+async def _goes_on_and_on(sim: Simulation) -> None:
+    while True:
+        await sim.sleep(0)
+
+
+async def _shields_itself(sim: Simulation) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+
+async def _hides_its_end(sim: Simulation) -> None:
+    with contextlib.suppress(trio.Cancelled):
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (_goes_on_and_on, "no virtual time passes, because a task goes on and on without waiting"),
+        (_shields_itself, "the scenario does not end when it is cancelled, because it waits within a shielded"),
+        (_hides_its_end, "the scenario is not over after 20 virtual seconds"),
+    ],
+)
+def test_a_scenario_that_does_not_end_fails_and_the_next_seed_is_as_ever(scenario: Scenario, words: str) -> None:
+    expected = simulate(_nothing, seeds=[1], brokers=1).traces
+    (failure,) = simulate(scenario, seeds=[4], brokers=1, limit_s=20).failures
+    assert failure.seed == 4 and failure.error.startswith(words)
+    assert simulate(_nothing, seeds=[1], brokers=1).traces == expected
+
+
 async def _transacts_first_way(sim: Simulation) -> None:
     await _transacts(sim, 1)
 
