@@ -101,6 +101,8 @@ class CutPeer:
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         with self._cuts.time_limit(timeout_s):
             await self._cuts.until_open(self._node_id, self._other)
+            # Until a killed broker has ended, others hear nothing of what it does.
+            await trio.lowlevel.checkpoint_if_cancelled()
             answer = await self._peer.ask(request, version, timeout_s=math.inf)
             if not self._cuts.is_cut(self._node_id, self._other):
                 return answer
