@@ -15,8 +15,8 @@ import trio
 
 from ottla import __version__
 from ottla.server.network.readiness import WAIT_READABLE, Wait
+from ottla.server.testing.client.answers import NOT_COORDINATOR, raise_for
 from ottla.server.testing.client.conversation import API_VERSIONS_VERSION, Conversation
-from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -312,11 +312,12 @@ class Connections:
         return self.topic_ids[topic]
 
     async def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The broker that coordinates a group, or a transactional id; asks until somebody knows."""
+        """The broker that coordinates a group, or a transactional id; asks until somebody knows. Raises KafkaError."""
         while True:
             request = FindCoordinatorRequest(key=key, key_type=kind)
             response = await self.ask_any(request, FIND_COORDINATOR_VERSION)
-            if response is not None and response.error_code == ErrorCode.NONE:
+            if response is not None and response.error_code not in NOT_COORDINATOR:
+                raise_for(response.error_code, response.error_message)
                 if self.locate is not None:
                     self.locate(response.node_id, response.host, response.port)
                 return int(response.node_id)

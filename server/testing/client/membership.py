@@ -81,7 +81,7 @@ class Membership(ABC):
             return
         self._scope.cancel()
         if (request := self._leaving()) is not None:
-            with trio.move_on_after(LEAVE_TIMEOUT_S):
+            with trio.move_on_after(LEAVE_TIMEOUT_S), contextlib.suppress(KafkaError):
                 while (response := await self.ask(request, at_most=self.at_most)) is None or (
                     response.error_code in NOT_COORDINATOR
                 ):
@@ -130,8 +130,11 @@ class Membership(ABC):
         with scope:
             while self._failure is None:
                 self._due = trio.Event()
-                with contextlib.suppress(NoAnswer):
-                    await self.beat()
+                try:
+                    with contextlib.suppress(NoAnswer):
+                        await self.beat()
+                except KafkaError as refusal:  # of a Metadata or FindCoordinator request
+                    self._fail(refusal)
                 with trio.move_on_after(self._pause_s):
                     await self._due.wait()
 

@@ -140,12 +140,11 @@ class Producer:
         async with self._locks.setdefault(place, trio.Lock()):
             try:
                 return await self._write(place, records, sendings)
-            except KafkaError as refusal:
-                self._failed(sendings, refusal.code.name)
-                raise
-            except (NoAnswer, trio.Cancelled):
-                self._failed(sendings, "not acknowledged in time")
-                # A later batch under the next sequence number would be out of order, so another id has to come first.
+            except (KafkaError, NoAnswer, trio.Cancelled) as failure:
+                name = failure.code.name if isinstance(failure, KafkaError) else "not acknowledged in time"
+                self._failed(sendings, name)
+                # An attempt without an answer may have been written, so that its sequence number must not be used again, and a
+                # batch under the next one would be out of order.
                 if self.transactional_id is None:
                     self.producer_id = NO_PRODUCER_ID
                 raise

@@ -112,6 +112,32 @@ async def test_a_transaction_has_to_begin(kafka: Kafka) -> None:
             await client.producer(transactional_id="t").commit()
 
 
+async def test_a_record_is_not_taken_for_one_that_was_refused_after_it_was_written(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    async with connect(kafka.bootstrap) as client:
+        producer = client.producer()
+        await producer.send("orders", b"one")
+        kafka.on("Produce").disconnect(before=False)
+        kafka.on("Produce").fail("TOPIC_AUTHORIZATION_FAILED")
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await producer.send("orders", b"two")
+        assert await producer.send("orders", b"three") == 2
+    assert [each.value for each in kafka.records("orders")] == [b"one", b"two", b"three"]
+
+
+async def test_a_coordinator_that_is_refused_is_an_error(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    kafka.on("FindCoordinator").fail("GROUP_AUTHORIZATION_FAILED", times=None)
+    async with connect(kafka.bootstrap) as client:
+        with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+            await client.committed("billing", "orders")
+        for group_protocol in ("classic", "consumer"):
+            consumer = client.consumer("orders", group="billing", group_protocol=group_protocol)
+            with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+                await consumer.poll(10)
+            await consumer.close()
+
+
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_transaction_with_a_record_that_was_refused_can_only_be_aborted(kafka: Kafka, version: int) -> None:
     kafka.topic("orders", settings={"max.message.bytes": 200})

@@ -165,8 +165,11 @@ def test_a_sequence_number_of_a_refused_batch_is_used_again(kafka: Kafka, tap: T
     async def main() -> None:
         async with connect(kafka.bootstrap) as client:
             producer = client.producer()
+            await producer.send("small", b"a")
+            kept = producer.producer_id
             with pytest.raises(KafkaError):
                 await producer.send("small", b"x" * 2000)
+            producer.producer_id = kept  # as other clients do
             await producer.send("small", b"y")
             await client.read_all("small")
 
