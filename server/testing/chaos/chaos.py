@@ -93,7 +93,7 @@ class Chaos:
         self._on_the_wire = WireFaults()
         self._life = trio.CancelScope()
         self._ended = trio.Event()
-        lab.loop.call_sync(lambda: lab.loop.nursery.start_soon(self._run))
+        lab.loop.call_sync(lambda: lab.loop.nursery.start_soon(self._run, lab.world))
 
     def __enter__(self) -> Self:
         return self
@@ -118,14 +118,16 @@ class Chaos:
             await self._ended.wait()
             await self._lab.world.until_settled()
 
-    async def _run(self) -> None:
-        began, world = trio.current_time(), self._lab.world
+    async def _run(self, world: World) -> None:
+        began = trio.current_time()
         try:
             with self._life:
                 for fault in schedule(self.seed, self._kinds):
                     await trio.sleep(fault.pause_s)
+                    if not self._is_open(world):
+                        return
                     if self._kept is None or fault.number in self._kept:
-                        await self._make(fault, trio.current_time() - began)
+                        await self._make(fault, trio.current_time() - began, world)
                     else:
                         await trio.sleep(fault.duration_s)
         finally:
@@ -134,8 +136,11 @@ class Chaos:
                 node.cut_connections(lambda each: each.is_silent)
             self._ended.set()
 
-    async def _make(self, fault: Fault, at_s: float) -> None:
-        world = self._lab.world
+    def _is_open(self, world: World) -> bool:
+        """Return False if another thread has closed or reset this Kafka while the faults began."""
+        return world in self._lab.loop.worlds
+
+    async def _make(self, fault: Fault, at_s: float, world: World) -> None:
         if fault.kind in ON_THE_WIRE:
             on_the_wire = drawn(fault.kind, fault.draw, fault.duration_s)
             self._tell(fault, at_s, str(on_the_wire), self._on_the_wire.begin(world.wire, on_the_wire))
@@ -162,7 +167,8 @@ class Chaos:
             # Whoever ends the faults finds all brokers well.
             with trio.CancelScope(shield=True):
                 try:
-                    await end(world, broker, other)
+                    if self._is_open(world):
+                        await end(world, broker, other)
                 except (LabError, KafkaError, StartupError) as problem:  # as of a broker whose disk a test has filled
                     self._tell(fault, at_s, f"broker {broker} could not be mended: {problem}")
 

@@ -114,3 +114,13 @@ def test_a_failing_test_tells_its_faults_and_they_are_shrunk(pytester: pytest.Py
             "chaos(seed=7): * faults",
         ]
     )
+
+
+def test_faults_that_begin_while_their_kafka_is_closed_end_alone() -> None:
+    """By another thread, as two clients of the control port do. An error in their task would end all brokers."""
+    with Kafka() as other:
+        closed = Kafka()
+        chaos = Chaos(closed, 1, ["kill"], None)  # `closed` does not know them yet
+        closed.close()
+        other.clock.advance(minutes=5)
+        assert other.loop.is_usable and chaos._ended.is_set() and not chaos.happened
