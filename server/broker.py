@@ -439,17 +439,20 @@ class Broker:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
         """Run the background tasks of the broker until the block ends; yields their nursery."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.replicas.run)
-            self._nursery = nursery
-            for part in self._early:
-                part.start_in(nursery)
-            await nursery.start(self.member.run)
-            nursery.start_soon(self.deadlines.run)
-            if self.tls is not None:
-                nursery.start_soon(self.tls.watch_files)
-            yield nursery
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.replicas.run)
+                self._nursery = nursery
+                for part in self._early:
+                    part.start_in(nursery)
+                await nursery.start(self.member.run)
+                nursery.start_soon(self.deadlines.run)
+                if self.tls is not None:
+                    nursery.start_soon(self.tls.watch_files)
+                yield nursery
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None  # the controller may still ask this broker to lead, and so to have a coordinator
 
 
 def _import_coordinators() -> None:

@@ -46,6 +46,13 @@ def test_a_coordinator_that_could_not_be_loaded_leads_once_it_is_made() -> None:
     assert made.led == [2, 3]
 
 
+async def test_a_partition_that_a_broker_gets_while_it_ends_is_no_bug(tmp_path: Path) -> None:
+    broker = await opened(tmp_path / "data")
+    await broker.stop()
+    broker.coordinators.on_election(GROUP_METADATA_TOPIC, 0)
+    assert broker.begun_groups is not None
+
+
 async def test_a_thread_loads_the_code_before_a_partition_is_led(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
