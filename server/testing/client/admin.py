@@ -21,7 +21,8 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, 
 from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.schema import Message
 
-LIST_OFFSETS_AT_MOST, OFFSET_FETCH_AT_MOST, DELETE_TOPICS_AT_MOST = 7, 7, 5
+LIST_OFFSETS_AT_MOST, OFFSET_FETCH_AT_MOST = 7, 7
+TOPICS_AT_MOST = {CreateTopicsRequest: 7, DeleteTopicsRequest: 5}
 EARLIEST, LATEST = -2, -1
 """Times of `offset_at` that mean the first record, and the place behind the last one."""
 
@@ -97,35 +98,35 @@ class Admin:
             name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=settings
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=TOPIC_TIMEOUT_MS)
-        attempts = 0
-
-        async def attempt() -> bool | None:
-            nonlocal attempts
-            attempts += 1
-            response = await self.connections.ask(self.any_broker(), request)
-            if response is None:
-                return None
-            answer = response.topics[0]
-            # An attempt without an answer may have made it.
-            if answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and attempts > 1:
-                return True
-            if answer.error_code not in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
-                raise_for(answer.error_code, answer.error_message)
-                return True
-            return None
-
-        await self.insist(f"topic {name!r} created", attempt)
+        await self._insist_once(f"topic {name!r} created", request, ErrorCode.TOPIC_ALREADY_EXISTS)
         for partition in range(partitions):
             await self._known_leader(name, partition)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=TOPIC_TIMEOUT_MS)
-        response = await self.insist(
-            f"topic {name!r} deleted",
-            lambda: self.connections.ask(self.any_broker(), request, at_most=DELETE_TOPICS_AT_MOST),
-        )
-        raise_for(response.responses[0].error_code)
+        await self._insist_once(f"topic {name!r} deleted", request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def _insist_once(
+        self, what: str, request: CreateTopicsRequest | DeleteTopicsRequest, done: ErrorCode
+    ) -> None:
+        """Let a topic be created or deleted. `done`: the error if that has been done."""
+        attempts = 0
+
+        async def attempt() -> bool | None:
+            nonlocal attempts
+            attempts += 1
+            response = await self.connections.ask(self.any_broker(), request, at_most=TOPICS_AT_MOST[type(request)])
+            if response is None:
+                return None
+            (answer,) = response.topics if isinstance(request, CreateTopicsRequest) else response.responses
+            if answer.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
+                return None
+            if answer.error_code != done or attempts == 1:  # an attempt without an answer may have done it
+                raise_for(answer.error_code, answer.error_message)
+            return True
+
+        await self.insist(what, attempt)
 
     async def metadata(self, *topics: str) -> MetadataResponse:
         """Return the metadata of some topics, of all if none is named."""

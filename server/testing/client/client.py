@@ -17,6 +17,7 @@ from typing import Any
 import trio
 
 from ottla.server.testing.client.admin import TIMEOUT_S, Admin
+from ottla.server.testing.client.answers import NoAnswer
 from ottla.server.testing.client.connections import Connections
 from ottla.server.testing.client.consumer import Consumer, ConsumerRecord
 from ottla.server.testing.client.producer import Producer
@@ -44,6 +45,17 @@ class Client(Admin):
     def consumer(self, *topics: str, group: str | None = None, **options: Any) -> Consumer:
         """Make a consumer of topics, as the member of a group or (None) of all partitions; options as those of `Consumer`."""
         return Consumer(self, self._next_name("consumer"), topics, group, history=self.history, **options)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        try:
+            await super().delete_topic(name)
+        except NoAnswer:
+            if self.history is not None:
+                self.history.topic_deleted(name, is_sure=False)
+            raise
+        if self.history is not None:
+            self.history.topic_deleted(name)
 
     async def read_all(self, topic: str, *, committed_only: bool = False) -> list[ConsumerRecord]:
         """Return all records of a topic, from the first to the present end of each partition, partition by partition."""

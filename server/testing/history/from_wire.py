@@ -344,14 +344,15 @@ class _Teller:
     def _delete_topics(self, number: int, exchange: Exchange) -> None:
         if exchange.response is None:  # nobody knows when
             names = [_name_of(exchange, each) for each in exchange.request.topics]
-            self._history.deleted.update(dict.fromkeys([*filter(None, names), *exchange.request.topic_names], math.inf))
+            for topic in (*filter(None, names), *exchange.request.topic_names):
+                self._history.topic_deleted(topic, is_sure=False)
 
     def _deleted_topics(self, number: int, exchange: Exchange) -> None:
         for each in exchange.response.responses:
             topic = _name_of(exchange, each)
             if topic is None or each.error_code not in (0, ErrorCode.REQUEST_TIMED_OUT):
                 continue
-            self._history.deleted[topic] = max(self._history.deleted.get(topic, 0.0), _answered_at(exchange))
+            self._history.topic_deleted(topic)
             self._positions = {key: offset for key, offset in self._positions.items() if key[2][0] != topic}
             for group, places in self._committed.items():
                 self._committed[group] = {place: at for place, at in places.items() if place[0] != topic}

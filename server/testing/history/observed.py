@@ -73,8 +73,12 @@ class Observations:
         return ConsumerLog(self, self.unused(name), group, committed_only)
 
     def topics(self) -> set[str]:
-        """Return the topics that records were sent to."""
-        return {note.fields[0].topic for note in list(self._notes) if note.kind is Sent}
+        """Return the topics that records were sent to, without those that were deleted later."""
+        return {note.fields[0].topic for note in self._in_order() if note.kind is Sent}
+
+    def topic_deleted(self, topic: str, *, is_sure: bool = True) -> None:
+        """Leave out what was seen of a topic until now, or (not `is_sure`) at any time."""
+        self.deleted[topic] = max(self.deleted.get(topic, 0.0), self._clock() if is_sure else math.inf)
 
     def end_seen(self, viewer: str, topic: str, partition: int, end: int, leader_epoch: int | None) -> None:
         """Take down the end of a partition as one connection was told it. `leader_epoch`: None if it was not told."""
@@ -111,12 +115,14 @@ class Observations:
         if count is not None:
             notes[count:] = [each for each in notes[count:] if each.kind in (ProducerBegan, Sent)]
         kept: list[Note] = []
-        gone: set[int] = set()
+        gone: set[int | tuple[Any, ...]] = set()  # records, and readers that have not begun anew
         for note in sorted(notes, key=lambda note: note.at):
+            key = note.fields[:3] if note.kind in (ReadBegan, Read) else id(note.fields[0])
             if note.topic is not None and note.at <= self.deleted.get(note.topic, -math.inf):
-                if note.kind is Sent:
-                    gone.add(id(note.fields[0]))
-            elif id(note.fields[0]) not in gone:
+                if note.kind in (ReadBegan, Sent):
+                    gone.add(key)
+            elif note.kind is ReadBegan or key not in gone:
+                gone.discard(key)
                 kept.append(note)
         return kept
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.history.checker import check
-from ottla.server.testing.history.narration import FinalRead, Narration, Note
+from ottla.server.testing.history.narration import FinalRead, Narration
 from ottla.server.testing.history.observed import Observations
 from ottla.server.testing.history.rules import Proof, Rule
 from ottla.server.testing.history.wording import paragraph
@@ -45,16 +45,23 @@ class History(Observations):
         `final`: contents of the logs at the end; without them a lost record is noticed only if a consumer passed its offset.
         `all_producers`: True if every record of these topics was sent by a wrapped producer.
         """
-        return self._judge(self._in_order(), final, all_producers=all_producers)
+        return self._judge(None, final, all_producers=all_producers)
 
-    def _judge(self, notes: Sequence[Note], final: Sequence[FinalRead], *, all_producers: bool) -> list[Proof]:
-        narration = Narration(notes, self._compacted, final)
+    def _check_until(self, count: int, final: Sequence[FinalRead]) -> None:
+        """Like `check` with `all_producers`, when clients may go on: only the first `count` observations are held against `final`."""
+        self._raise(self._judge(count, final, all_producers=True))
+
+    def _judge(self, count: int | None, final: Sequence[FinalRead], *, all_producers: bool) -> list[Proof]:
+        narration = Narration(self._in_order(count), self._compacted, final)
         found = check(narration.events)
         return [each for each in found if self._counts(each, narration.read_places, all_producers=all_producers)]
 
     def check(self, final: Sequence[FinalRead] = (), *, all_producers: bool = False) -> None:
         """Raise AssertionError with a paragraph for each broken promise. Parameters: those of `broken`."""
-        found = self.broken(final, all_producers=all_producers)
+        self._raise(self.broken(final, all_producers=all_producers))
+
+    @staticmethod
+    def _raise(found: Sequence[Proof]) -> None:
         if found:
             text = "\n\n".join(paragraph(each) for each in found)
             raise AssertionError(f"{len(found)} promise{'s' * (len(found) > 1)} of Kafka broken:\n\n{text}")

@@ -125,6 +125,17 @@ async def test_a_record_is_not_taken_for_one_that_was_refused_after_it_was_writt
     assert [each.value for each in kafka.records("orders")] == [b"one", b"two", b"three"]
 
 
+@pytest.mark.parametrize("api", ["CreateTopics", "DeleteTopics"])
+async def test_a_topic_may_be_made_or_deleted_by_an_attempt_that_was_not_answered(kafka: Kafka, api: str) -> None:
+    kafka.on(api).fail("NOT_CONTROLLER")
+    kafka.on(api).disconnect(before=False)
+    async with connect(kafka.bootstrap) as client:
+        await client.create_topic("orders")
+        await client.delete_topic("orders")
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await client.delete_topic("orders")
+
+
 async def test_a_coordinator_that_is_refused_is_an_error(kafka: Kafka) -> None:
     kafka.topic("orders")
     kafka.on("FindCoordinator").fail("GROUP_AUTHORIZATION_FAILED", times=None)

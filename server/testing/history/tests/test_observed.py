@@ -318,6 +318,26 @@ def test_compacted_topics_lose_keys_with_their_tombstones() -> None:
     assert story.history.broken(story.final) == []
 
 
+def test_a_topic_that_is_made_anew_is_another_one() -> None:
+    story = Story()
+    story.send(b"a", 0)
+    story.send(b"b", 1)
+    late = story.producer().sent("orders", 0, b"late")
+    story.read((0, b"a"), (1, b"b"))
+    story.history.topic_deleted("orders")
+    late.acknowledged(2)
+    story.send(b"c", 0)
+    story.send(b"d", 1)
+    story.read((2, b"c"))  # of a reader that has not begun anew
+    story.log((0, "c"), (1, "d"))
+    assert story.history.broken(story.final) == [] and story.history.topics() == {"orders"}
+    story.final.clear()
+    story.log((0, "c"))
+    assert {each.violation.rule for each in story.history.broken(story.final)} == {Rule.LOST}
+    story.history.topic_deleted("orders", is_sure=False)
+    assert story.history.topics() == set() and story.history.broken(story.final) == []
+
+
 def test_what_is_read_by_nobody_but_committed_readers() -> None:
     story = Story()
     producer = story.producer()

@@ -234,6 +234,38 @@ def test_faults_come_before_there_is_a_topic_and_to_few_brokers(brokers: int) ->
     simulate(waits, seeds=range(3), brokers=brokers, faults=FAULTS).check()
 
 
+def test_promises_are_checked_whatever_goes_on_meanwhile() -> None:
+    async def goes_on(sim: Simulation) -> None:
+        client = sim.client()
+        await client.create_topic("orders")
+        await client.producer().send("orders", b"of the topic before")
+        async with client.consumer("orders", group="billing") as consumer:
+            await consumer.poll()
+            await consumer.commit()
+        await client.delete_topic("orders")
+        await sim.check_promises()
+        await client.create_topic("orders")
+        transacting = client.producer(transactional_id="t")
+        await transacting.begin()
+        await transacting.send("orders", b"open")
+
+        async def write() -> None:
+            for number in range(1000):
+                await client.producer().send("orders", b"%d" % number)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await sim.sleep(1)
+            await sim.check_promises()
+            nursery.cancel_scope.cancel()
+        async with client.consumer("orders", group="billing") as consumer:
+            sim.check((await consumer.poll())[0].offset == 0)
+        await transacting.commit()
+        await sim.check_promises()
+
+    simulate(goes_on, seeds=range(2)).check()
+
+
 async def _goes_on_and_on(sim: Simulation) -> None:
     while True:
         await sim.sleep(0)
