@@ -359,7 +359,7 @@ def test_a_proof_names_the_events_that_belong_to_it():
     [lost] = check(events)
     assert lost.violation.rule == Rule.LOST
     assert lost.events == [events[2], events[3], events[6]]  # it was sent, acknowledged, and "b" stands in its place
-    assert "LOST: t-0: offset 0; the log ends at 1" in str(lost)
+    assert str(lost).startswith("LOST in t-0: ") and "offset 0; the log ends at 1." in str(lost)
 
 
 def test_what_was_acknowledged_without_an_offset_may_be_anywhere_but_has_to_be_there():

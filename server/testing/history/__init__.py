@@ -18,6 +18,5 @@ wrappers.py      parts that they have in common
 wrapped_producers.py  producers of kafka-python, aiokafka and confluent-kafka
 wrapped_consumers.py  consumers of them
 from_wire.py     a history from requests and answers
-wording.py       a broken promise in words
 fault_kinds.py   names of faults
 """

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from ottla.server.testing.history.history import Event
 
+EVENT_TEXT_MAX = 300
+
 
 class Rule(StrEnum):
     """Its value says what has gone wrong when it is reported."""
@@ -141,10 +143,21 @@ class Report:
 
 
 class Proof(NamedTuple):
+    """A broken promise with the events that prove it; as a text it is a paragraph."""
+
     violation: Violation
     events: list[Event]
 
     def __str__(self) -> str:
         found = self.violation
-        lines = [f"{found.rule.name}: {found.topic}-{found.partition}: {found.words} ({found.rule})"]
-        return "\n    ".join([*lines, *(str(event)[:300] for event in self.events)])
+        lines = [
+            f"{found.rule.name} in {found.topic}-{found.partition}: {found.rule}: {found.words}".rstrip(": ") + "."
+        ]
+        return "\n    ".join([*lines, *map(_line, self.events)])
+
+
+def _line(event: Event) -> str:
+    """Return what an event says, with the names of its fields."""
+    fields = ", ".join(f"{name}={value!r}" for name, value in zip(event._fields[1:], event[1:], strict=True))
+    text = f"{event.at:.3f} {type(event).__name__}: {fields}"
+    return text if len(text) <= EVENT_TEXT_MAX else f"{text[: EVENT_TEXT_MAX - 3]}..."

@@ -23,7 +23,6 @@ from ottla.server.testing.history.checker import check
 from ottla.server.testing.history.narration import FinalRead, Narration
 from ottla.server.testing.history.observed import Observations
 from ottla.server.testing.history.rules import Proof, Rule
-from ottla.server.testing.history.wording import paragraph
 
 Place = tuple[str, int]
 UNSEEN_RULES = frozenset({Rule.INVENTED, Rule.HOLE})
@@ -63,7 +62,7 @@ class History(Observations):
     @staticmethod
     def _raise(found: Sequence[Proof]) -> None:
         if found:
-            text = "\n\n".join(paragraph(each) for each in found)
+            text = "\n\n".join(map(str, found))
             raise AssertionError(f"{len(found)} promise{'s' * (len(found) > 1)} of Kafka broken:\n\n{text}")
 
     @staticmethod
