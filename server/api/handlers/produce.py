@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from ottla.server.api.produce.appending import Appending
 from ottla.server.api.produce.fast_path import FAST_PATH
-from ottla.server.api.produce.request_checks import has_a_buffer
+from ottla.server.api.produce.request_checks import has_own_buffer
 from ottla.server.broker import Broker
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
@@ -53,7 +53,7 @@ def produce(request: ProduceRequest, context: RequestContext[Broker]) -> Answer[
     # A list, because a generator costs more than these few steps. Nearly every request takes this way.
     count = sum([len(topic.partition_data) for topic in request.topic_data])
     # A request gives way only between two partitions, so one partition gains nothing from turns.
-    if count > 1 and (count > PARTITIONS_AT_ONCE or has_a_buffer(request)):
+    if count > 1 and (count > PARTITIONS_AT_ONCE or has_own_buffer(request)):
         return appending.append_in_slices()
     if request.transactional_id is not None and not appending.verify():
         return appending.append_in_slices()

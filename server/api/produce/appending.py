@@ -32,7 +32,7 @@ from ottla.server.api.produce.request_checks import (
     TOPIC_IDS_SINCE,
     check_producer_is_known,
     checked_in_thread,
-    has_a_buffer,
+    has_own_buffer,
     holds_transactional,
     named_topic,
     numbered_batch,
@@ -214,7 +214,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         """
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
-        if not has_a_buffer(self._request):
+        if not has_own_buffer(self._request):
             for topic in self._request.topic_data:
                 for data in topic.partition_data:
                     data.records = None if data.records is None else copied(data.records)

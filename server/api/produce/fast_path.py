@@ -62,7 +62,7 @@ class FastPath:
             or log.is_flush_required
             or log.has_schema_checks
             or partition.doubts_unknown_until_ms > now_ms
-            or header[9] in context.broker.replicas.retry_window.by_producer
+            or header[9] in context.broker.replicas.retry_window.by_producer  # field 9: the producer id
         ):
             return None
         checked = check_quickly(records, header, log.client_rules or log.validation_rules(), now_ms=now_ms)

@@ -65,7 +65,7 @@ def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
     return state.name
 
 
-def has_a_buffer(request: ProduceRequest) -> bool:
+def has_own_buffer(request: ProduceRequest) -> bool:
     """True if the request was received into its own buffer, so that its records need not be copied to be kept."""
     for topic in request.topic_data:
         for data in topic.partition_data:
