@@ -12,6 +12,7 @@ import pytest
 import trio
 from confluent_kafka import Producer
 
+from ottla.replication.cluster.coordination import SessionExpired
 from ottla.server.config.broker_config import ConfigError
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
@@ -33,6 +34,30 @@ def test_produced_records_are_read(kafka: Kafka):
     assert kafka.records("orders", (made[0].partition + 1) % 3) == []
     (unanswered,) = kafka.produce("orders", "c", key="k", acks=0)
     assert unanswered.offset == -1 and values(kafka, "orders")[-1] == b"c"
+
+
+def test_a_broker_that_is_killed_while_it_starts_has_not_failed(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = kafka.world.node(0)
+    kafka.broker(0).stop()
+
+    async def serve(*_: object) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise SessionExpired
+
+    async def kill_while_it_starts() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.start)
+            for _ in range(10):
+                await trio.lowlevel.checkpoint()
+            await node.kill()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node, "_serve", serve)
+        kafka.call(kill_while_it_starts)
+    kafka.broker(0).start()
+    assert kafka.topics() == {}
 
 
 def test_long_answers_are_decoded(kafka: Kafka) -> None:

@@ -250,11 +250,13 @@ class Node:
             # A start reads a little of a disk in memory. Threads would take longer than that, and turns of others, too.
             return function(*arguments)
 
+        life = self._life = trio.CancelScope()
         try:
-            with trio.CancelScope() as self._life:
+            with life:
                 await self._serve(on_ready, run_in_thread)
         except Exception as failure:  # noqa: BLE001 - raised where the broker is used; the other brokers live on
-            self.failure = failure
+            if not life.cancel_called:  # else it comes of a kill, as of the session in the middle of a start
+                self.failure = failure
         finally:
             self.broker = None
             self.storage.kill()
