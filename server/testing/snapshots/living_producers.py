@@ -20,6 +20,7 @@ from ottla.replication.log.producers import (
     NO_OFFSET,
     SEQUENCE_MAX,
     BatchMetadata,
+    CorruptSnapshot,
     ProducerEntry,
     decode_snapshot,
     encode_producers,
@@ -74,7 +75,10 @@ def without_those(disk: StorageSnapshot, living: Living) -> StorageSnapshot:
         name = parse_partition_directory(directory.rpartition("/")[2])
         snapshot_file = parse_segment_file(path.rpartition("/")[2])
         if name is not None and snapshot_file is not None and (places := living.get(name[:2])):
-            entries = decode_snapshot(bytes(file.contents), now_ms=0, expiration_ms=FOR_EVER_MS)
+            try:
+                entries = decode_snapshot(bytes(file.contents), now_ms=0, expiration_ms=FOR_EVER_MS)
+            except CorruptSnapshot:  # which the broker removes when it starts
+                continue
             kept = (_kept(each, places.get(each.producer_id), snapshot_file.offset) for each in entries)
             changed[path] = encode_producers([each for each in kept if each is not None])
     return disk.with_files(changed, 0)

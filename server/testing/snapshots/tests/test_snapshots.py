@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.memory.names import StorageSnapshot
 from ottla.server.testing.snapshots import snapshots
+from ottla.server.testing.snapshots.files import NodeSnapshot
 from ottla.server.testing.snapshots.living_producers import given_ids
 from ottla.server.testing.snapshots.snapshots import closed
 from ottla.server.testing.world.node import Node
@@ -349,6 +351,21 @@ def test_a_transaction_ends_where_the_snapshot_has_nothing_of_it(kafka: Kafka) -
         producer.end(kafka, committed=True)
         producer.begin(kafka)
     assert values(kafka, read_committed=True) == [b"of another", b"of another"]
+
+
+def test_a_snapshot_whose_producers_are_damaged_is_put_back(kafka: Kafka) -> None:
+    kafka.topic("orders")
+    producer = Producer(kafka)
+    producer.send(kafka, b"first")
+    snapshot = kafka.snapshot()
+    (node,) = snapshot.nodes.values()
+    damaged = {
+        path: b"damaged" for path, _ in node.storage.files() if path.endswith("orders-0/00000000000000000001.snapshot")
+    }
+    assert damaged
+    kafka.restore(replace(snapshot, nodes={0: NodeSnapshot(node.storage.with_files(damaged, 0))}))
+    assert values(kafka) == [b"first"]
+    producer.send(kafka, b"next")
 
 
 def test_a_producer_id_is_given_once_however_often_a_snapshot_is_restored(kafka: Kafka) -> None:
