@@ -439,8 +439,8 @@ class Broker:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
         """Run the background tasks of the broker until the block ends; yields their nursery."""
-        try:
-            async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
+            try:
                 await nursery.start(self.replicas.run)
                 self._nursery = nursery
                 for part in self._early:
@@ -451,8 +451,10 @@ class Broker:
                     nursery.start_soon(self.tls.watch_files)
                 yield nursery
                 nursery.cancel_scope.cancel()
-        finally:
-            self._nursery = None  # the controller may still ask this broker to lead, and so to have a coordinator
+            finally:
+                # The controller may still ask this broker to lead, and so to have a coordinator. In here, because the nursery
+                # is closed before whoever waits for its end has a turn.
+                self._nursery = None
 
 
 def _import_coordinators() -> None:
