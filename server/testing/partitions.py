@@ -68,7 +68,7 @@ async def elect(world: World, topic: str, partition: int, leader: int) -> None:
 
 
 async def move(world: World, topic: str, partition: int, replicas: Sequence[int]) -> None:
-    """Move a partition to the brokers `replicas`; return when they are its replicas, in sync. Raises LabError or KafkaError."""
+    """Move a partition to the brokers `replicas`; return when they are its replicas, the new ones in sync. Raises LabError or KafkaError."""
     await _reassign(world, topic, partition, replicas)
     problem = f"Partition {topic}-{partition} has not moved to {list(replicas)}"
     await _until(lambda: _is_at(world, topic, partition, replicas), problem)

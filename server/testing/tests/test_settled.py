@@ -118,6 +118,18 @@ def test_a_leader_leads_when_it_has_heard_so_under_its_registration(kafka: Kafka
     assert not kafka.loop.call(is_settled)
 
 
+@pytest.mark.parametrize("how", ["elect", "kill"])
+def test_a_new_leader_shows_what_was_acknowledged(kafka: Kafka, how: str) -> None:
+    kafka.wire.on("Fetch", of_brokers=True).delay(LATE_S, times=None, before=True)
+    kafka.produce("orders", "first")
+    if how == "elect":
+        kafka.elect("orders", 0, 2)
+    else:
+        getattr(kafka.broker(1), how)()
+    assert kafka.partition("orders").leader != 1
+    assert [each.value for each in kafka.records("orders")] == [b"first"]
+
+
 @pytest.mark.parametrize("how", ["isolate", "pause"])
 def test_a_topic_is_made_while_a_broker_is_cut_off(kafka: Kafka, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)

@@ -289,9 +289,11 @@ class World:
         if state.leader not in brokers:
             return True
         held = brokers[state.leader].replicas.partition(topic, index)
-        if held is None or not held.is_leader or held.must_hear:
+        if held is None or not held.is_leader or held.must_hear or held.leader_epoch != state.leader_epoch:
             return False
-        return held.leader_epoch == state.leader_epoch
+        # Until its followers have fetched, a new leader does not know that all before it was acknowledged, and shows it to nobody.
+        can_know = len(state.isr) >= held.min_isr and brokers.keys() >= {*state.isr}
+        return not can_know or held.high_watermark >= held.leader_epoch_start_offset
 
     def _shows(self, broker: Broker, topic: str) -> bool:
         state = broker.cluster.topics.get(topic)
