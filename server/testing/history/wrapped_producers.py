@@ -1,6 +1,7 @@
 """Producers of kafka-python, aiokafka and confluent-kafka that take down what is sent, and what becomes of it."""
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -68,6 +69,15 @@ class _Producer(Wrapped):
         pairs = offsets.items() if isinstance(offsets, Mapping) else [(each, each.offset) for each in offsets]
         for place, offset in pairs:
             self._log.offset_added(name, place.topic, place.partition, offset_of(offset))
+
+
+def _exception_under_way() -> BaseException | None:
+    """Return the exception with which confluent-kafka calls back, so that calls of built-in functions fail; this one ends that."""
+    try:
+        time.monotonic()
+    except SystemError as error:
+        return error.__cause__
+    return None
 
 
 def _function(serializer: Any) -> Callable[[Any], Any] | None:
@@ -151,12 +161,15 @@ class ConfluentProducer(_SyncTransactions):
             return self._client.produce(topic, *arguments, **options)
 
         def delivered(error: Any, message: Any) -> None:
+            under_way = _exception_under_way()
             if error is None:
                 sending.acknowledged(message.offset(), message.partition())
             else:
                 sending.failed(error.name())
             if call := theirs[0] or theirs[1]:
                 call(error, message)
+            if under_way is not None:
+                raise under_way
 
         try:
             return self._client.produce(topic, **given, on_delivery=delivered)
