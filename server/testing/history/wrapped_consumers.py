@@ -2,7 +2,7 @@
 
 A consumer that goes back breaks a promise, unless it was set back, or got the partition anew from its group. Of the latter the
 rebalance listener tells, which is given to the client in `subscribe`. A client that was subscribed before it was wrapped tells
-its generation (kafka-python), or else every step back counts as a new assignment.
+its generation (kafka-python, aiokafka), or else every step back or ahead counts as a new assignment.
 """
 
 from collections import defaultdict
@@ -44,20 +44,24 @@ class _Consumer(Wrapped):
         self._look_at_generation()
         for place, found in by_place.items():
             position = self._positions.get(place)
-            if position is None or (found[0][0] < position and self._may_be_assigned_anew()):
+            if position is None or (found[0][0] != position and self._may_be_assigned_anew()):
                 self._log.began(*place, found[0][0])
             self._positions[place] = found[-1][0] + 1
             self._log.read(*place, found, self._positions[place])
 
     def _look_at_generation(self) -> None:
         """Forget positions if the group has had another generation."""
-        ask = getattr(self._client, "group_metadata", None)
-        if self._group is None or self._is_told_of_assignments or ask is None:
+        if self._group is None or self._is_told_of_assignments:
             return
-        generation = getattr(ask(), "generation_id", None)
+        generation = self._generation_now()
         if generation != self._generation:
             self._generation = generation
             self._positions.clear()
+
+    def _generation_now(self) -> Any:
+        """Return the generation of the consumer's group; None if the client does not tell it."""
+        ask = getattr(self._client, "group_metadata", None)
+        return None if ask is None else getattr(ask(), "generation_id", None)
 
     def _may_be_assigned_anew(self) -> bool:
         return self._group is not None and not self._is_told_of_assignments and self._generation is None
@@ -214,6 +218,9 @@ def _is_good(answers: Any, place: Place) -> bool:
 
 class AiokafkaConsumer(_Consumer):
     """Consumer of aiokafka."""
+
+    def _generation_now(self) -> Any:
+        return getattr(getattr(self._client, "_coordinator", None), "generation", None)
 
     async def __aenter__(self) -> Self:
         await self._client.start()

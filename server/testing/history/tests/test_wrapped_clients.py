@@ -11,6 +11,7 @@ import pytest
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.history.history import Acknowledged, Failed, OffsetCommitted, Read, ReadBegan, Sent
+from ottla.server.testing.history.narration import FinalRead
 from ottla.server.testing.history.rules import Rule
 from ottla.server.testing.history.wrapping import History
 from ottla.server.testing.kafka import Kafka
@@ -132,6 +133,22 @@ def test_confluent_kafka_with_serializers(kafka: Kafka) -> None:
     consumer.close()
     assert kinds(kafka.history)[Acknowledged.__name__] == 2
     kafka.history.check(all_producers=True)
+
+
+def test_a_fenced_producer_of_confluent_kafka_gets_its_own_error(kafka: Kafka) -> None:
+    library, told = pytest.importorskip("confluent_kafka"), []
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"}
+    producer = kafka.history.producer(library.Producer(settings), idempotent=True)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"one", partition=0)
+    producer.flush(PATIENCE_S)
+    kafka.fence("t")
+    producer.produce("orders", b"two", partition=0, on_delivery=lambda error, _: told.append(error.name()))
+    with pytest.raises(library.KafkaException, match="fenced"):  # which a callback turns into a SystemError otherwise
+        producer.flush(PATIENCE_S)
+    assert len(told) == 1 and kinds(kafka.history)["Failed"] == 1
+    kafka.history.check()
 
 
 def test_aiokafka(kafka: Kafka) -> None:
@@ -385,6 +402,51 @@ def test_a_step_back_is_a_fault_unless_the_group_may_have_assigned_anew(
     client.generation_id = generation
     consumer.poll(4)
     assert {each.violation.rule for each in history.broken()} == ({Rule.BACKWARDS} if is_broken else set())
+
+
+@pytest.mark.parametrize(("generation", "is_broken"), [(None, False), (1, True), (2, False)])
+def test_a_step_ahead_is_a_fault_unless_the_group_may_have_assigned_anew(
+    generation: int | None, *, is_broken: bool
+) -> None:
+    history, client = History(), _Broken("g", None if generation is None else 1)
+    history.producer_began("p", idempotent=False, acks=-1).sent("orders", 0, b"6").acknowledged(6)
+    consumer = history.consumer(client)
+    consumer.poll(5)
+    client.generation_id = generation
+    consumer.poll(7)
+    log = FinalRead("orders", 0, 5, 8, [(5, "5"), (6, "6"), (7, "7")])
+    assert {each.violation.rule for each in history.broken([log])} == ({Rule.SKIPPED} if is_broken else set())
+
+
+def test_a_consumer_of_aiokafka_gets_partitions_back(kafka: Kafka) -> None:
+    library = pytest.importorskip("aiokafka")
+    history, place = kafka.history, library.TopicPartition("orders", 0)
+    options = {
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "heartbeat_interval_ms": 50,
+    }
+
+    async def work() -> None:
+        client = library.AIOKafkaConsumer("orders", bootstrap_servers=kafka.bootstrap, **options)
+        async with (
+            history.producer(library.AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)) as producer,
+            history.consumer(client) as consumer,
+        ):
+            await producer.send_and_wait("orders", b"0", partition=0)
+            assert (await consumer.getone()).offset == 0
+            await producer.send_and_wait("orders", b"1", partition=0)
+            await consumer.commit({place: 2})  # as another member that has had the partition meanwhile
+            before = client._coordinator.generation
+            kafka.group("g").rebalance()
+            while client._coordinator.generation in (before, -1):
+                await asyncio.sleep(0.01)
+            await producer.send_and_wait("orders", b"2", partition=0)
+            assert (await consumer.getone()).offset == 2
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+    history.check()
 
 
 def test_a_record_that_the_client_refuses_is_not_sent() -> None:
