@@ -113,6 +113,7 @@ class _Teller:
         self._offsets_retention_s = offsets_retention_s
         self._producers: dict[Any, _Producer] = {}
         self._transactional: dict[str, _Producer] = {}
+        self._epochs: dict[int, int] = {}  # of producer ids, the latest one that a transactional id was given
         self._readers: dict[tuple[Any, bool], ConsumerLog] = {}
         self._groups: dict[str, ConsumerLog] = {}
         self._committed: dict[str, dict[Place, float]] = {}  # when the latest commit was asked for
@@ -171,6 +172,8 @@ class _Teller:
         known = producer.batches.get(key) if header.producer_id >= 0 else None
         if known is not None:
             return known
+        if header.producer_epoch < self._epochs.get(header.producer_id, header.producer_epoch):
+            producer.log.fenced()
         if header.is_transactional:
             self._begin(producer, exchange.request.transactional_id)
         sendings = [producer.log.sent(*place, each.value, each.key) for each in records]
@@ -215,6 +218,7 @@ class _Teller:
         key, response = exchange.request.transactional_id, exchange.response
         if key is None or response.error_code:
             return
+        self._epochs[response.producer_id] = response.producer_epoch
         before = self._transactional.pop(key, None)
         if before is not None and self._producers.get((response.producer_id, response.producer_epoch)) is not before:
             before.log.fenced()

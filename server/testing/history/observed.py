@@ -141,6 +141,7 @@ class ProducerLog:
         self._history = history
         self._transaction: int | None = None
         self._transactions = 0
+        self._is_fenced = False
 
     def sent(self, topic: str, partition: int | None, value: bytes | None, key: bytes | None = None) -> "SendingLog":
         """Take down that a record is handed to the client. `partition`: None if the client is to choose it."""
@@ -173,8 +174,10 @@ class ProducerLog:
             self._transaction = None
 
     def fenced(self) -> None:
-        """Take down that another producer has been given the transactional id."""
-        self._history.note(Fenced, self.name)
+        """Take down that another producer has been given the transactional id. The first time counts."""
+        if not self._is_fenced:
+            self._is_fenced = True
+            self._history.note(Fenced, self.name)
 
     def offset_added(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Take down that a group's offset is to be committed with the transaction."""

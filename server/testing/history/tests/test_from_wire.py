@@ -9,7 +9,9 @@ import trio
 
 from ottla.server.testing.client.client import Client, connect
 from ottla.server.testing.client.connections import Channel
+from ottla.server.testing.client.producer import Outgoing
 from ottla.server.testing.history.from_wire import Exchange, exchanges_of, tell
+from ottla.server.testing.history.narration import FinalRead
 from ottla.server.testing.history.rules import Rule
 from ottla.server.testing.history.wrapping import History
 from ottla.server.testing.kafka import Kafka
@@ -175,6 +177,24 @@ def test_a_sequence_number_of_a_refused_batch_is_used_again(kafka: Kafka, tap: T
 
     trio.run(main)
     assert tap.history().broken(all_producers=True) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_write_after_the_fence_is_found_though_no_transaction_was_open(kafka: Kafka, tap: Tap, version: int) -> None:
+    async def main() -> list[FinalRead]:
+        async with connect(kafka.bootstrap) as client:
+            first = client.producer(transactional_id="t", transaction_version=version)
+            for _ in range(2):
+                await first.begin()
+                await first.send("orders", b"one")
+                await first.commit()
+            await client.producer(transactional_id="t", transaction_version=version).begin()
+            request = first._request(("orders", 0), [Outgoing(b"late")], 7)
+            tap.exchanges.append(tap.exchanges[-1]._replace(asked_at=1e9, response=None, request=request))
+            return [FinalRead("orders", 0, 0, 9, [(8, "late")])]
+
+    final = trio.run(main)
+    assert Rule.FENCED_WROTE in {each.violation.rule for each in tap.history().broken(final)}
 
 
 def test_requests_without_answer_and_damaged_ones_do_no_harm(kafka: Kafka, tap: Tap) -> None:
