@@ -7,7 +7,8 @@ A broken promise is reported once, under the rule that names the cause best: a r
 nobody can read is LOST, and that a reader had seen it is not reported as well.
 
 Not promised, and so not looked for: that an acknowledgement of acks=0 or 1 outlives its leader; an order or singleness of
-records whose producer is not idempotent; anything after an unclean election (unclean.leader.election.enable=true).
+records whose producer is not idempotent. A history does not tell of elections, so a loss by an unclean one
+(unclean.leader.election.enable=true) is reported as any other, though Kafka does not promise anything after it.
 """
 
 from enum import StrEnum
