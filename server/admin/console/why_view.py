@@ -8,7 +8,6 @@ addresses of all but members of groups: a Kafka client may learn no others. `isW
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ TEXTS = ("group", "member", "transactional_id", "topic", "client_id", "host", "e
 PER_PAGE = 500
 _ABOUT_CONNECTIONS = frozenset({DISCONNECT, LOGIN_FAILED, THROTTLE})
 _ABOUT_MEMBERS = frozenset({MEMBER_REMOVED, MEMBER_FENCED})
-_CUT_ADDRESS = re.compile(r" at [^ ]*\.\.\.$")
-"""Beginning of an address at the end of a cause that is too long to be kept whole."""
 
 
 class WhyView:
@@ -94,5 +91,9 @@ def _for_everybody(happening: Happening) -> dict[str, Any]:
     """Return a happening as JSON, without an address that Kafka's requests do not tell."""
     told = as_json(happening)
     if happening.kind not in _ABOUT_MEMBERS and (host := told["facts"].pop("host", None)) is not None:
-        told["cause"] = _CUT_ADDRESS.sub("...", told["cause"].replace(f" at {host}", ""))
+        told["cause"] = cause = told["cause"].replace(f" at {host}", "")
+        # A cause that is too long to be kept whole may end in the beginning of the address.
+        start, _, end = cause.rpartition(" at ")
+        if end.endswith("...") and " " not in end and start:
+            told["cause"] = f"{start}..."
     return told
