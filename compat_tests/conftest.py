@@ -52,6 +52,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kafka_python_that_asks_again() -> None:
+    """kafka-python may overlook a topic until its metadata is too old, five minutes by default (`clients/test_traps.py`)."""
+    with contextlib.suppress(ImportError):
+        from kafka import KafkaConsumer
+
+        KafkaConsumer.DEFAULT_CONFIG["metadata_max_age_ms"] = 3000
+
+
 # Folders of short files, in their order: processes that end with these end at about the same time.
 LAST = ("tools", "coordination", "bad_input")
 

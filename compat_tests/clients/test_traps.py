@@ -68,6 +68,23 @@ def test_a_short_poll_of_kafka_python_forgets_that_its_leader_joins_again(kafka)
 
 @of_these_versions
 @pytest.mark.may_be_skipped
+@pytest.mark.parametrize("max_age_ms", [300_000, 1000])
+def test_kafka_python_overlooks_a_topic_until_its_metadata_is_too_old(kafka, max_age_ms):
+    question = kafka.on("Metadata").delay(LATE_S, after=1)
+    settings = {"auto_offset_reset": "earliest", "metadata_max_age_ms": max_age_ms}
+    with contextlib.closing(kafka_python.KafkaConsumer(bootstrap_servers=kafka.bootstrap, **settings)) as consumer:
+        wait_until(lambda: question.hits, "it asks for metadata without a topic")
+        consumer.subscribe(["orders"])
+        if max_age_ms == 1000:
+            wait_until(lambda: consumer.poll(timeout_ms=1000), "it reads the record")
+        else:
+            wait_until(lambda: kafka.wire.requests("Metadata")[-1].is_answered, "it is answered")
+            assert not consumer.poll(timeout_ms=3000) and not consumer.assignment()
+            assert asked(kafka, "Metadata") == 2
+
+
+@of_these_versions
+@pytest.mark.may_be_skipped
 @pytest.mark.parametrize("commits", [True, False])
 def test_aiokafka_cannot_stop_without_a_coordinator_if_it_commits_by_itself(kafka, commits):
     settings = {"group_id": "g", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100, "retry_backoff_ms": 20}

@@ -17,6 +17,8 @@ from compat_tests.support.brokers import wait_until
 PORT = 9092
 """On the pages; `kcat` and `ottla` take it by default, too."""
 
+PATIENCE_S = 240
+
 _FILE = re.compile(r"# ([\w.-]+\.\w+)(?: on .*)?\n")
 
 
@@ -42,6 +44,7 @@ class Reader:
         return own | {
             "PATH": f"{self._commands}:{os.environ['PATH']}",
             "HOME": str(self.folder),
+            "PYTHONFAULTHANDLER": "1",
             "OTTLA_BOOTSTRAP_SERVERS": self.bootstrap,
         }
 
@@ -56,12 +59,17 @@ class Reader:
             (self.folder / file[1]).write_text(self.translated(snippet))
             return ""
         command = [sys.executable, "-c"] if snippet.language == "python" else ["bash", "-euo", "pipefail", "-c"]
-        done = subprocess.run(
+        process = subprocess.Popen(
             [*command, self.translated(snippet)],
-            cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=240, check=False,
+            cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
-        assert done.returncode == 0, f"{snippet.place}\n{snippet.text}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        try:
+            output, errors = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGABRT)  # Python then tells where each of its threads is
+            output, errors = process.communicate()
+        assert process.returncode == 0, f"{snippet.place}\n{snippet.text}\n{output}\n{errors}"
+        return output
 
     def serve(self, snippet: Snippet, port: int) -> None:
         """Run a snippet whose last command is a broker; check that the broker serves at `port` and ends cleanly on a signal."""
