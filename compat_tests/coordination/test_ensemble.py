@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import trio
 from compat_tests.apache.brokers import ZooKeeper, free_port, jars, small_java
-from compat_tests.support.brokers import wait_until
+from compat_tests.support.brokers import suspend, wait_until
 from kazoo.client import KazooClient
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create
@@ -55,7 +55,7 @@ async def test_a_follower_without_its_leader_does_not_make_a_session_sure(
     coordination.watch_session(lambda: calls(""))
     plain = KazooClient(follower.address)
     await trio.to_thread.run_sync(plain.start)
-    leader.process.send_signal(signal.SIGSTOP)
+    suspend(leader.process)
     try:
         with trio.fail_after(60):
             while trio.current_time() < coordination.session_sure_until:

@@ -12,6 +12,7 @@ import trio
 from compat_tests.apache.brokers import ZooKeeper, free_port
 from compat_tests.coordination.conftest import complaint
 from compat_tests.coordination.proxy import Proxy
+from compat_tests.support.brokers import suspend
 
 from ottla.replication.cluster.coordination import (
     Check,
@@ -222,7 +223,7 @@ async def test_a_stopped_zookeeper_fails_calls_and_makes_the_session_unsure(
     server = start_zookeeper()
     coordination = await open_session(server.address + root, 2_000)
     calls = SessionCalls().watch(coordination)
-    server.process.send_signal(signal.SIGSTOP)
+    suspend(server.process)
     try:
         with pytest.raises(CoordinationUnavailable), trio.fail_after(60):
             await coordination.get("/")

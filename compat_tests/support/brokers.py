@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import itertools
+import os
 import random
 import re
 import signal
@@ -27,6 +28,12 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
 }
+
+
+def suspend(process: subprocess.Popen[Any]) -> None:
+    """SIGSTOP; returns when all threads of the process stand still, which may still answer when the signal has been sent."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 class BrokerProcess:
@@ -134,7 +141,7 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nobody answers, until `resume`."""
-        self.process.send_signal(signal.SIGSTOP)
+        suspend(self.process)
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from compat_tests.support.brokers import suspend
+
 from ottla.server.cluster.coordination.tree_server import SOCKET_NAME
 
 START_S = 60.0
@@ -65,7 +67,7 @@ class TreeHolder:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process)
 
     def resume(self) -> None:
         assert self._process is not None

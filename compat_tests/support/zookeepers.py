@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from compat_tests.apache.brokers import ZooKeeper, jars, small_java
-from compat_tests.support.brokers import free_port, wait_until
+from compat_tests.support.brokers import free_port, suspend, wait_until
 from compat_tests.support.network import Place
 
 # Milliseconds of a tick and numbers of ticks: a leader that is dead or stopped is missed after two seconds. Sessions
@@ -63,7 +63,7 @@ class Ensemble:
 
     def pause(self) -> None:
         for server in self.servers:
-            server.process.send_signal(signal.SIGSTOP)
+            suspend(server.process)
 
     def resume(self) -> None:
         for server in self.servers:
