@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -104,14 +104,26 @@ def reassign(cluster: Cluster, targets: Mapping[Partition, Sequence[int] | None]
         for name, each in refused:
             cluster.check(f"{name}-{each.partition_index}", each.error_code, each.error_message)
 
+    _do_for_all(cluster, ask, "reassigning partitions", targets, done, "done")
+
+
+def _do_for_all(
+    cluster: Cluster,
+    ask: Callable[[], None],
+    what: str,
+    places: Collection[Partition],
+    done: Mapping[Partition, None],
+    participle: str,
+) -> None:
+    """Ask until nothing hinders, which fills `done`. Raises RequestFailed, which names the partitions that are done all the same."""
     try:
         cluster.patiently(ask)
-        check_answered("reassigning partitions", targets, done)
+        check_answered(what, places, done)
     except RequestFailed as error:
         if not done:
             raise
         names = ", ".join(f"{topic}-{number}" for topic, number in done)
-        raise type(error)(f"{error}; done for {names}") from None
+        raise type(error)(f"{error}; {participle} for {names}") from None
 
 
 def _topics(targets: Mapping[Partition, Sequence[int] | None]) -> list[ReassignableTopic]:
@@ -146,14 +158,7 @@ def elect(cluster: Cluster, kind: int, places: Sequence[Partition]) -> None:
         for name, each in refused:
             cluster.check(f"{name}-{each.partition_id}", each.error_code, each.error_message)
 
-    try:
-        cluster.patiently(ask)
-        check_answered("electing leaders", places, done)
-    except RequestFailed as error:
-        if not done:
-            raise
-        names = ", ".join(f"{topic}-{number}" for topic, number in done)
-        raise type(error)(f"{error}; elected for {names}") from None
+    _do_for_all(cluster, ask, "electing leaders", places, done, "elected")
 
 
 # --- moves that are awaited

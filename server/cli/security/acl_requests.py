@@ -103,6 +103,11 @@ def _check(cluster: Cluster, code: int, message: str | None) -> None:
     cluster.check("rules", code, message)
 
 
+def _check_count(answers: Sequence[object], rules: Sequence[Acl]) -> None:
+    if len(answers) != len(rules):
+        raise RequestFailed(f"the broker gives {len(answers)} answers for {len(rules)} rules; is it a Kafka broker?")
+
+
 def create_rules(cluster: Cluster, rules: Sequence[Acl]) -> None:
     """Add rules. Raises RequestFailed, which says how many were added all the same."""
     request = CreateAclsRequest(
@@ -122,10 +127,7 @@ def create_rules(cluster: Cluster, rules: Sequence[Acl]) -> None:
 
     def ask() -> None:
         results = cluster.ask_any(lambda broker: broker.ask(request)).results
-        if len(results) != len(rules):
-            raise RequestFailed(
-                f"the broker gives {len(results)} answers for {len(rules)} rules; is it a Kafka broker?"
-            )
+        _check_count(results, rules)
         _check_each(
             cluster,
             "added",
@@ -154,10 +156,7 @@ def delete_rules(cluster: Cluster, rules: Sequence[Acl]) -> None:
 
     def ask() -> None:
         results = cluster.ask_any(lambda broker: broker.ask(request)).filter_results
-        if len(results) != len(rules):
-            raise RequestFailed(
-                f"the broker gives {len(results)} answers for {len(rules)} rules; is it a Kafka broker?"
-            )
+        _check_count(results, rules)
         worst = [
             next(
                 ((one.error_code, one.error_message) for one in (each, *each.matching_acls) if one.error_code),
