@@ -5,5 +5,5 @@ groups.py        `ottla groups`: groups, their offsets and members; group_change
 transactions.py  `ottla transactions`: lists and describes them, finds those that hang, aborts some
 configs.py       `ottla configs`: settings in force
 features.py      `ottla features`: levels of features
-status.py        `ottla status`: is the cluster well
+status.py        `ottla status`: tells whether the cluster is well
 """

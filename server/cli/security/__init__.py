@@ -1,4 +1,4 @@
-"""Commands about who may do what, and how much.
+"""Commands about rights, users and quotas.
 
 acls.py          `ottla acls`: rules of the authorizer; acl_requests.py: its requests
 users.py         `ottla users`: users of SCRAM

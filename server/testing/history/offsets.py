@@ -19,7 +19,7 @@ Place = tuple[str, str, int]
 
 
 class _Committed:
-    """Of a place: what was acknowledged and may be the last, what may have been written as well, before or after; and the events."""
+    """Commits of a place: the acknowledged ones of which any may be the last, those that may have been written, and their events."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[int, int] = {UNKNOWN_OFFSET: -1}

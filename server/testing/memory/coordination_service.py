@@ -153,8 +153,8 @@ class MemoryService:
         """Continue a session, or create one for id 0; None if it has expired."""
         session = self._sessions.get(session_id) if session_id else self._begin(timeout_s, connection)
         if session is not None:
-            # A session has one connection. What is still on its way on the
-            # old one must not be done after what comes on the new one.
+            # A session has one connection. A request that is still under way on the old one must not be carried out after
+            # requests of the new one.
             if session.connection is not None and session.connection is not connection:
                 session.connection.close()
             session.connection = connection

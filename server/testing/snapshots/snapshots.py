@@ -88,9 +88,9 @@ async def _restore(world: World, snapshot: Snapshot, connections: str) -> None:
     let_catch_up(world)
     for node_id in world.nodes:
         world.resume(node_id)
-        world.heal(node_id)  # who is cut off from the tree would neither tell of its ids nor start
-    # Clients get what they wait for, so that they do not send it again. What they send from now on comes in their order to
-    # brokers that know what they lead.
+        world.heal(node_id)  # a broker that is cut off from the tree would neither tell its producer ids nor start
+    # Clients get the answers that they wait for, and send nothing again. Their later requests wait, in order, for brokers that
+    # know which partitions they lead.
     held = world.wire.on("Produce").delay(SILENCE_S, times=None, before=True)
     try:
         await _until_answered(world)

@@ -99,7 +99,7 @@ def test_nothing_is_left_of_a_kafka_whose_start_is_interrupted(begins: str, monk
     async def start_and_wait(self: Node, *, reserved: bool = False) -> None:
         await start(self, reserved=reserved)
         if all(each.is_running for world in loop.worlds for each in world.nodes.values()):  # type: ignore[attr-defined]
-            for each in interrupts:  # once, though several may see the last one run
+            for each in interrupts:  # once, although several brokers may be the last to run
                 each()
         await trio.sleep_forever()
 

@@ -243,7 +243,7 @@ class World:
     async def until_settled(self, topics: Iterable[str] | None = None) -> None:
         """Wait until the controller knows who runs, and the brokers in its reach have done what it has decided.
 
-        It gives up after SETTSETTLED_LOOKS looks. `topics`: whose partitions are looked at; None: all of them.
+        It gives up after SETTLED_LOOKS looks. `topics`: whose partitions are looked at; None: all of them.
         """
         wanted = None if topics is None else set(topics)
         for _ in range(SETTLED_LOOKS):
