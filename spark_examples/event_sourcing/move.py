@@ -9,15 +9,15 @@ given up after its records were written: they are in the log, and no reader with
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 from kafka.producer.future import FutureRecordMetadata
 from warehouse import OUTSIDE, Move, moves
 
-# Soon compacted: a segment is closed after half a second, and cleaned however little of it is obsolete.
-CONFIGS = {
+# A segment is closed after half a second, and cleaned however little of it is obsolete.
+SOON_COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "500",
     "min.cleanable.dirty.ratio": "0.01",
@@ -25,10 +25,10 @@ CONFIGS = {
 }
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
+def create_topic(bootstrap: str, topic: str, configs: Mapping[str, str] = SOON_COMPACTED) -> None:
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1, "configs": CONFIGS}})
+        admin.create_topics({topic: {"num_partitions": 2, "replication_factor": 1, "configs": configs}})
     finally:
         admin.close()
 

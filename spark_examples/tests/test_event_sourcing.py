@@ -25,8 +25,9 @@ pytestmark = [
 
 @pytest.fixture
 def topic(spark, broker) -> str:
+    """A topic that stays as it was written: its open segment is not compacted before the test has looked."""
     name = f"stock-{token_hex(4)}"
-    move.create_topic(broker.bootstrap, name)
+    move.create_topic(broker.bootstrap, name, {"cleanup.policy": "compact"})
     return name
 
 
