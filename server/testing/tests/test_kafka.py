@@ -199,23 +199,6 @@ def test_a_cluster_has_three_brokers_and_copies():
         assert values(cluster, "orders", partition=0) == [b"0", b"later"]
 
 
-def test_nothing_is_left_of_a_closed_lab():
-    def open_sockets() -> int:
-        return sum(
-            os.readlink(f"/proc/self/fd/{each}").startswith("socket:")
-            for each in os.listdir("/proc/self/fd")
-            if os.path.exists(f"/proc/self/fd/{each}")
-        )
-
-    threads, sockets = threading.active_count(), open_sockets()
-    loop = LabLoop()
-    loop.close()
-    loop.close()
-    assert (threading.active_count(), open_sockets()) == (threads, sockets)
-    with pytest.raises(LabError, match="closed"):
-        loop.call_sync(len, "")
-
-
 def test_a_lab_whose_thread_has_failed_is_of_no_more_use(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.tests.pytest_words import WORDS
+from ottla.server.testing.world.loop import LabLoop
 from ottla.server.testing.world.node import Node
 
 ENDS = {
@@ -44,15 +47,30 @@ def test_ends(kafka):
 """
 
 
-def test_threads_sockets_and_tasks_of_a_process_that_lives_on():
-    def counted() -> tuple[int, int]:
-        folder = Path("/proc/self/fd")
-        targets = [os.readlink(each) for each in folder.iterdir() if each.is_symlink()]
-        return threading.active_count(), sum(each.startswith("socket:") for each in targets)
+def open_sockets() -> set[str]:
+    """Return what tells each socket of this process from all others. Those of earlier tests may go at any time."""
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(each))
+    return {each for each in found if each.startswith("socket:")}
 
+
+def test_nothing_is_left_of_a_closed_lab():
+    threads, sockets = {*threading.enumerate()}, open_sockets()
+    loop = LabLoop()
+    assert open_sockets() - sockets and {*threading.enumerate()} - threads
+    loop.close()
+    loop.close()
+    assert not open_sockets() - sockets and not {*threading.enumerate()} - threads
+    with pytest.raises(LabError, match="closed"):
+        loop.call_sync(len, "")
+
+
+def test_sockets_and_tasks_of_a_process_that_lives_on():
     with Kafka(3) as kafka:  # whoever comes first starts the thread of all
         kafka.topic("orders")
-    before = counted()
+    before = open_sockets()
     for brokers in (1, 3):
         with pytest.raises(ValueError), Kafka(brokers) as kafka:
             kafka.topic("orders")
@@ -61,8 +79,7 @@ def test_threads_sockets_and_tasks_of_a_process_that_lives_on():
             raise ValueError
         tasks = kafka.loop.call_sync(lambda: len(kafka.loop.nursery.child_tasks))
         assert tasks == 0
-    # Threads that wait for work are kept for a while by trio, and are none of a lab.
-    assert counted()[1] == before[1]
+    assert not open_sockets() - before
 
 
 def test_a_child_that_lives_on_keeps_no_connection_open():

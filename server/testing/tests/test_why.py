@@ -80,6 +80,10 @@ class Producer:
             transactional_id=self.name, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
         assert not self.kafka.ask(request, version=4).error_code
+        while not self.kafka.transactions()[self.name].state.startswith(
+            "Complete"
+        ):  # the marker comes after the answer
+            self.kafka.clock.advance(0)
 
 
 def fate(kafka: Kafka, offset: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from ottla.server.testing.history.narration import FinalRead
 from ottla.server.testing.history.rules import Rule
 from ottla.server.testing.history.wrapping import History
 from ottla.server.testing.kafka import Kafka
+from ottla.wire.errors import KafkaError
 
 COUNT = 10
 PATIENCE_S = 20
@@ -198,6 +199,15 @@ def delete_topic(kafka: Kafka, topic: str) -> None:
     until(lambda: topic not in kafka.topics())
 
 
+def makes_topic(kafka: Kafka, topic: str) -> bool:
+    """Make a topic; return False while the one of this name is being deleted."""
+    try:
+        kafka.topic(topic)
+    except KafkaError:
+        return False
+    return True
+
+
 def until(holds: Any) -> None:
     end = time.monotonic() + PATIENCE_S
     while not holds() and time.monotonic() < end:
@@ -216,7 +226,7 @@ def test_records_and_offsets_of_a_topic_go_with_it(kafka: Kafka) -> None:
         consumer.commit(offsets=[place], asynchronous=False)
         delete_topic(kafka, "orders")
         kafka.history.check()
-        kafka.topic("orders")
+        until(lambda: makes_topic(kafka, "orders"))
         assert consumer.committed([place], PATIENCE_S)[0].offset < 0
         kafka.history.check(all_producers=True)
     producer.produce("orders", b"three", partition=0)
@@ -302,6 +312,7 @@ def test_a_transaction_may_be_open(kafka: Kafka) -> None:
 
 def test_a_partition_whose_transaction_hangs_is_found(kafka: Kafka) -> None:
     test_a_transaction_may_be_open(kafka)
+    until(lambda: kafka.transactions()["t"].state == "CompleteCommit")
     log, committed, *_ = kafka.history._final_reads({"orders"})
     hanging = committed._replace(records=[], end=0)
     assert {each.violation.rule for each in kafka.history.broken([log, hanging])} == {Rule.UNREAD}

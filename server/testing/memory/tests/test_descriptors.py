@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,22 @@ def test_a_descriptor_has_the_bytes_of_the_file(changes: list[bytes | int | None
 
 
 def test_descriptors_go_with_their_files():
-    before = len(os.listdir("/proc/self/fd"))
     many = [Contents() for _ in range(10)]
     for each in many:
         each.append(b"x")
-        each.descriptor()
-    assert len(os.listdir("/proc/self/fd")) == before + 10
+    files = {(found.st_dev, found.st_ino) for found in (os.fstat(each.descriptor()) for each in many)}
+    assert len(files) == 10 and files <= open_files()
     del many, each
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not files & open_files()
+
+
+def open_files() -> set[tuple[int, int]]:
+    """Return device and inode of each open file of this process."""
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.add((each.stat().st_dev, each.stat().st_ino))
+    return found
 
 
 def test_records_are_read_over_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
