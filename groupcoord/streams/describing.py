@@ -124,11 +124,12 @@ def _member(member: Member, target: Tasks, positions: TaskPositions) -> wire.Mem
 
 def _assignment(active: Iterable[Task], standby: Iterable[Task], warmup: Iterable[Task]) -> wire.Assignment:
     return wire.Assignment(
-        active_tasks=_task_ids(active), standby_tasks=_task_ids(standby), warmup_tasks=_task_ids(warmup)
+        active_tasks=task_ids(active), standby_tasks=task_ids(standby), warmup_tasks=task_ids(warmup)
     )
 
 
-def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
+def task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
+    """Convert tasks to the form in which requests name them."""
     return [wire.TaskIds(subtopology_id=name, partitions=numbers) for name, numbers in by_subtopology(tasks)]
 
 

@@ -25,6 +25,7 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, NEVER
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.streams import records
+from ottla.groupcoord.streams.describing import task_ids
 from ottla.groupcoord.streams.group import FIRST_ASSIGNMENT, StreamsGroup, StreamsState, TaskPositions
 from ottla.groupcoord.streams.heartbeat_checks import check_group_size, member_of, named_tasks, owned_tasks
 from ottla.groupcoord.streams.internal_topics import (
@@ -330,9 +331,9 @@ class Heartbeat:
         )
         has_other_tasks = before.assigned != member.assigned
         if self._is_joining or has_other_tasks or self._missed_its_tasks(member):
-            response.active_tasks = _task_ids(member.assigned.active)
-            response.standby_tasks = _task_ids(member.assigned.standby)
-            response.warmup_tasks = _task_ids(member.assigned.warmup)
+            response.active_tasks = task_ids(member.assigned.active)
+            response.standby_tasks = task_ids(member.assigned.standby)
+            response.warmup_tasks = task_ids(member.assigned.warmup)
         self._add_endpoints(response, before, member, has_other_tasks)
         self._add_group_status(member, configured)
         response.status = [wire.Status(status_code=code, status_detail=detail) for code, detail in self._status]
@@ -414,10 +415,6 @@ def _offsets(reported: Iterable[wire.TaskOffset] | None) -> dict[Task, int] | No
             )
         offsets[task] = each.offset
     return offsets
-
-
-def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
-    return [wire.TaskIds(subtopology_id=name, partitions=numbers) for name, numbers in by_subtopology(tasks)]
 
 
 def partitions_by_endpoint(
