@@ -60,6 +60,13 @@ class VersionRange:
     def __contains__(self, version: int) -> bool:
         return self.first <= version <= self.last
 
+    def newest_common(self, other: VersionRange | None, at_most: int) -> int | None:
+        """Return the newest version, up to `at_most`, that `other` has, too; None if there is none, or no `other`."""
+        if other is None:
+            return None
+        newest = min(self.last, other.last, at_most)
+        return newest if newest >= max(self.first, other.first) else None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VersionRange) and (self.first, self.last) == (other.first, other.last)
 

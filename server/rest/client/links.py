@@ -121,11 +121,9 @@ class Link:
 
     def version_of(self, request_class: type[Message], at_most: int) -> int:
         """Return a request's newest common version, at most `at_most`. Raises RestError if there is none."""
-        ours, theirs = request_class.versions, self._versions.get(request_class.api_key)
-        if theirs is not None:
-            newest = min(ours.last, theirs.last, at_most)
-            if newest >= max(ours.first, theirs.first):
-                return newest
+        newest = request_class.versions.newest_common(self._versions.get(request_class.api_key), at_most)
+        if newest is not None:
+            return newest
         name = request_class.__name__.removesuffix("Request")
         raise RestError(Code.KAFKA_BAD_REQUEST, f"The broker does not support a version of {name} that is needed.")
 

@@ -82,10 +82,9 @@ class Conversation:
     def version_of(self, request_class: type[Message], at_most: int = 1000) -> int:
         """Return the newest version of a request, up to `at_most`, that the broker serves. Raises UnsupportedVersion."""
         ours, theirs = request_class.versions, self.versions.get(request_class.api_key)
-        if theirs is not None:
-            newest = min(ours.last, theirs.last, at_most)
-            if newest >= max(ours.first, theirs.first):
-                return newest
+        newest = ours.newest_common(theirs, at_most)
+        if newest is not None:
+            return newest
         name = request_class.__name__.removesuffix("Request")
         served = "none" if theirs is None else f"{theirs.first}-{theirs.last}"
         raise UnsupportedVersion(
