@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ottla.server.cli.client.cluster import by_topic
+from ottla.server.cli.client.cluster import LIST_OFFSETS_MAX_VERSION, list_offsets_request
 from ottla.server.rest.client.cluster import MOVED, KafkaCluster, Partition, retried
 from ottla.server.rest.errors import Code, KafkaFailure, RestError, check
 from ottla.wire.messages.describe_configs import (
@@ -13,14 +13,12 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
 )
-from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 LATEST, EARLIEST = -1, -2
 TOPIC, BROKER = 2, 4
 """Kinds of resources that have settings."""
 
 MOVES_S = 5.0
-_LIST_OFFSETS_MAX_VERSION = 9  # later ones only add times that are not asked for here
 
 
 async def describe_configs(
@@ -68,9 +66,9 @@ async def offsets_at_times(
         left = [each for each in times if each not in found]
         try:
             for leader, places in (await cluster.leaders(left)).items():
-                request = _request({each: times[each] for each in places}, isolation)
+                request = list_offsets_request({each: times[each] for each in places}, isolation)
                 await cluster.ask(
-                    leader, request, lambda answer: _take(answer, found), at_most=_LIST_OFFSETS_MAX_VERSION
+                    leader, request, lambda answer: _take(answer, found), at_most=LIST_OFFSETS_MAX_VERSION
                 )
         except KafkaFailure:
             for topic in {topic for topic, _ in left}:
@@ -81,17 +79,6 @@ async def offsets_at_times(
     if missing := times.keys() - found.keys():
         raise RestError(Code.KAFKA, f"The broker does not tell the offset of {min(missing)}.")
     return found
-
-
-def _request(times: Mapping[Partition, int], isolation: int) -> ListOffsetsRequest:
-    topics = [
-        ListOffsetsTopic(
-            name=topic,
-            partitions=[ListOffsetsPartition(partition_index=each, timestamp=times[topic, each]) for each in numbers],
-        )
-        for topic, numbers in by_topic(list(times)).items()
-    ]
-    return ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
 
 
 def _take(answer: Any, found: dict[Partition, int]) -> None:

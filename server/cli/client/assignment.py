@@ -1,4 +1,4 @@
-"""Subscriptions and assignments of classic groups' consumers, and the range assignor that shares partitions out."""
+"""Requests, subscriptions and assignments of consumers in classic groups, and the range assignor of the member that leads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from ottla.server.cli.client.cluster import Partition, by_topic
 from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.messages.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -14,7 +21,35 @@ from ottla.wire.messages.consumer_protocol import (
 )
 
 PROTOCOL_TYPE, RANGE = "consumer", "range"
+SESSION_S = 45.0
 _VERSION = 1  # of subscription and assignment; members of all makes read it
+
+
+def join_request(group: str, member_id: str, topics: Sequence[str], rebalance_s: float) -> JoinGroupRequest:
+    """Return a request to join a group. `rebalance_s`: seconds for which a rebalance waits for this member."""
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=int(SESSION_S * 1000),
+        rebalance_timeout_ms=int(rebalance_s * 1000),
+        member_id=member_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=subscription(topics))],
+    )
+
+
+def sync_request(group: str, joined: JoinGroupResponse, shares: Mapping[str, Sequence[Partition]]) -> SyncGroupRequest:
+    """Return a request for this member's partitions. `shares`: partitions by member id; empty if it does not lead."""
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=joined.protocol_name,
+        assignments=[
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encoded(partitions))
+            for member_id, partitions in shares.items()
+        ],
+    )
 
 
 def subscription(topics: Sequence[str]) -> bytes:

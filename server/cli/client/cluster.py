@@ -328,7 +328,7 @@ class Cluster:
 
 LATEST, EARLIEST = -1, -2
 READ_COMMITTED = 1
-_MAX_VERSION = 9  # of ListOffsets: later ones only add times that are not asked for here
+LIST_OFFSETS_MAX_VERSION = 9  # later ones only add times that are not asked for here
 
 Partition = tuple[str, int]
 """A topic's name and the number of one of its partitions."""
@@ -422,10 +422,11 @@ def leader_of_each(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Pa
 def _offsets_from(
     cluster: Cluster, leader: int, places: Mapping[str, Sequence[int]], timestamp: int, isolation: int
 ) -> dict[Partition, int]:
-    answer = cluster.broker(leader).ask(_request(places, timestamp, isolation), at_most=_MAX_VERSION)
+    times = {(topic, number): timestamp for topic, numbers in places.items() for number in numbers}
+    answer = cluster.broker(leader).ask(list_offsets_request(times, isolation), at_most=LIST_OFFSETS_MAX_VERSION)
     answered = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
     found = {}
-    for place in ((topic, number) for topic, numbers in places.items() for number in numbers):
+    for place in times:
         if place not in answered:
             raise TemporaryFailure(f"broker {leader} does not tell the offsets of {place[0]}-{place[1]}")
         cluster.check(f"the offsets of {place[0]}-{place[1]}", answered[place].error_code)
@@ -433,12 +434,14 @@ def _offsets_from(
     return found
 
 
-def _request(places: Mapping[str, Sequence[int]], timestamp: int, isolation: int) -> Any:
+def list_offsets_request(times: Mapping[Partition, int], isolation: int) -> ListOffsetsRequest:
+    """Return a request for each partition's offset at its time in `times`: ms, EARLIEST or LATEST."""
     topics = [
         ListOffsetsTopic(
-            name=topic, partitions=[ListOffsetsPartition(partition_index=each, timestamp=timestamp) for each in numbers]
+            name=topic,
+            partitions=[ListOffsetsPartition(partition_index=each, timestamp=times[topic, each]) for each in numbers],
         )
-        for topic, numbers in places.items()
+        for topic, numbers in by_topic(list(times)).items()
     ]
     return ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
 

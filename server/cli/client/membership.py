@@ -16,15 +16,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
-from ottla.server.cli.client.assignment import (
-    PROTOCOL_TYPE,
-    RANGE,
-    assigned,
-    encoded,
-    range_assignment,
-    subscription,
-    topics_in,
-)
+from ottla.server.cli.client.assignment import assigned, join_request, range_assignment, sync_request, topics_in
 from ottla.server.cli.client.cluster import Cluster, Partition, TemporaryFailure, failed
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
 from ottla.server.cli.client.groups import NAMES_MAX_VERSION, commit_request
@@ -32,20 +24,16 @@ from ottla.server.cli.client.output import ConnectionLost, RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
     MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
 )
 from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.wire.messages.offsets import OffsetCommitResponse
 from ottla.wire.schema import Message
 from ottla.wire.text import UUID_BYTES, uuid_text
 
-SESSION_S, HEARTBEAT_S, RETRY_S = 45.0, 3.0, 0.2
+HEARTBEAT_S, RETRY_S = 3.0, 0.2
 REBALANCE_S = 300.0
 """Time that a rebalance waits for a member that is busy with its output; Kafka's max.poll.interval.ms."""
 
@@ -228,14 +216,7 @@ class ClassicMember:
 
     def _joined(self) -> JoinGroupResponse:
         while True:
-            request = JoinGroupRequest(
-                group_id=self._group,
-                session_timeout_ms=int(SESSION_S * 1000),
-                rebalance_timeout_ms=int(REBALANCE_S * 1000),
-                member_id=self._member_id,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=subscription(self._topics))],
-            )
+            request = join_request(self._group, self._member_id, self._topics, REBALANCE_S)
             answer: JoinGroupResponse = self._coordinator.ask(request, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member_id = answer.member_id
@@ -247,23 +228,13 @@ class ClassicMember:
 
     def _synced(self, joined: JoinGroupResponse) -> tuple[Partition, ...]:
         self._counts = None
-        assignments = []
+        shares: dict[str, list[Partition]] = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             wanted = {each.member_id: topics_in(bytes(each.metadata)) for each in joined.members}
             self._counts = self._counted(sorted({topic for topics in wanted.values() for topic in topics}))
             self._next_look_s = time.monotonic() + METADATA_S
-            assignments = [
-                SyncGroupRequestAssignment(member_id=member_id, assignment=encoded(partitions))
-                for member_id, partitions in range_assignment(wanted, self._counts).items()
-            ]
-        request = SyncGroupRequest(
-            group_id=self._group,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=joined.protocol_name,
-            assignments=assignments,
-        )
+            shares = range_assignment(wanted, self._counts)
+        request = sync_request(self._group, joined, shares)
         answer = self._coordinator.ask(request, answer_s=REBALANCE_S + ANSWER_TIMEOUT_S)
         self._note(answer.error_code)
         return assigned(bytes(answer.assignment))

@@ -13,18 +13,17 @@ the same group. It looks every METADATA_S whether topics have got more partition
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import trio
 
 from ottla.server.cli.client.assignment import (
-    PROTOCOL_TYPE,
-    RANGE,
+    SESSION_S,
     assigned,
-    encoded,
+    join_request,
     range_assignment,
-    subscription,
+    sync_request,
     topics_in,
 )
 from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S
@@ -33,13 +32,9 @@ from ottla.server.rest.errors import KafkaFailure, RestError, check
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.classic_group import (
     HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
     MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
 )
 from ottla.wire.schema import Message
 
@@ -47,7 +42,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("ottla.rest")
 
-SESSION_S, REBALANCE_S, HEARTBEAT_S, RETRY_S, METADATA_S = 45.0, 60.0, 3.0, 0.5, 30.0
+REBALANCE_S, HEARTBEAT_S, RETRY_S, METADATA_S = 60.0, 3.0, 0.5, 30.0
 LEAVE_S = 5.0
 _REJOINING = (
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -126,15 +121,13 @@ class Membership:
         self._topics = sorted(await self._find_topics())
         joined = await self._joined()
         self.member_id, self.generation_id = joined.member_id, joined.generation_id
-        assignments = []
+        shares: dict[str, list[Partition]] = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
-            assignments = await self._shared_out(joined)
-        blob = await self._synced(joined, assignments)
+            shares = await self._shared_out(joined)
+        blob = await self._synced(joined, shares)
         await self._on_assigned(assigned(blob))
 
     async def _joined(self) -> JoinGroupResponse:
-        metadata = subscription(self._topics)
-
         def take(answer: JoinGroupResponse) -> JoinGroupResponse:
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = answer.member_id
@@ -142,47 +135,28 @@ class Membership:
             return answer
 
         while True:
-            request = JoinGroupRequest(
-                group_id=self._group,
-                session_timeout_ms=int(SESSION_S * 1000),
-                rebalance_timeout_ms=int(REBALANCE_S * 1000),
-                member_id=self.member_id,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=metadata)],
-            )
+            request = join_request(self._group, self.member_id, self._topics, REBALANCE_S)
             try:
                 return await self._ask(request, take, joins=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
             except KafkaFailure as error:
                 if error.error != ErrorCode.MEMBER_ID_REQUIRED:
                     raise
 
-    async def _synced(self, joined: JoinGroupResponse, assignments: list[SyncGroupRequestAssignment]) -> bytes:
-        request = SyncGroupRequest(
-            group_id=self._group,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=joined.protocol_name,
-            assignments=assignments,
-        )
-
+    async def _synced(self, joined: JoinGroupResponse, shares: Mapping[str, Sequence[Partition]]) -> bytes:
         def take(answer: Any) -> bytes:
             check(answer.error_code)
             return bytes(answer.assignment)
 
+        request = sync_request(self._group, joined, shares)
         return await self._ask(request, take, joins=True, timeout_s=REBALANCE_S + ANSWER_TIMEOUT_S)
 
     async def _ask(self, request: Message, take: Callable[[Any], T], *, joins: bool = False, timeout_s: float) -> T:
         return await self._cluster.ask_coordinator(self._group, request, take, joins=joins, timeout_s=timeout_s)
 
-    async def _shared_out(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+    async def _shared_out(self, joined: JoinGroupResponse) -> dict[str, list[Partition]]:
         wanted = {each.member_id: topics_in(bytes(each.metadata)) for each in joined.members}
-        counts = await self._counts(sorted({topic for topics in wanted.values() for topic in topics}))
-        self._leads = counts
-        return [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=encoded(partitions))
-            for member_id, partitions in range_assignment(wanted, counts).items()
-        ]
+        self._leads = await self._counts(sorted({topic for topics in wanted.values() for topic in topics}))
+        return range_assignment(wanted, self._leads)
 
     async def _counts(self, topics: Sequence[str]) -> dict[str, int]:
         if not topics:
