@@ -203,11 +203,6 @@ class Connections:
             self._connecting.pop(broker).set()
         return None
 
-    def open_channel(self, broker: int) -> Channel | None:
-        """The connection to a broker if there is one now."""
-        known = self._channels.get(broker)
-        return known if known is not None and not known.is_lost else None
-
     async def ask(
         self,
         broker: int,

@@ -20,7 +20,6 @@ from ottla.server.testing.history.history import (
     Acknowledged,
     EndAsked,
     Ended,
-    EndSeen,
     Event,
     Failed,
     Fenced,
@@ -79,10 +78,6 @@ class Observations:
     def topic_deleted(self, topic: str, *, is_sure: bool = True) -> None:
         """Leave out what was seen of a topic until now, or (not `is_sure`) at any time."""
         self.deleted[topic] = max(self.deleted.get(topic, 0.0), self._clock() if is_sure else math.inf)
-
-    def end_seen(self, viewer: str, topic: str, partition: int, end: int, leader_epoch: int | None) -> None:
-        """Take down the end of a partition as one connection was told it. `leader_epoch`: None if it was not told."""
-        self.note(EndSeen, viewer, topic, partition, end, leader_epoch)
 
     def same_value(self, text: bytes | None, data: bytes | None) -> None:
         """Say that a consumer may be given `text` where `data` was sent, such as an object after its deserializer."""

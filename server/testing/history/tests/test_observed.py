@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.testing.history.history import UNKNOWN_OFFSET, ProducerBegan
+from ottla.server.testing.history.history import UNKNOWN_OFFSET, EndSeen, ProducerBegan
 from ottla.server.testing.history.narration import FinalRead, Seen
 from ottla.server.testing.history.observed import ConsumerLog, ProducerLog
 from ottla.server.testing.history.rules import Rule
@@ -154,7 +154,7 @@ def backwards(story: Story) -> None:
 
 def end_back(story: Story) -> None:
     for end in (5, 4):
-        story.history.end_seen("viewer", "orders", 0, end, 7)
+        story.history.note(EndSeen, "viewer", "orders", 0, end, 7)
 
 
 def offset_lost(story: Story) -> None:
