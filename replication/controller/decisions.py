@@ -56,16 +56,6 @@ first step.
 """
 
 
-def at_once(steps: Steps[T]) -> T:
-    """Run a generator of steps to its end without a pause; return its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 # Kafka's marks of a partition that is being deleted, in UpdateMetadata and in StopReplica.
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2

@@ -15,12 +15,22 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.controller.decisions import ControlBatch, Decision, Steps, TopicPartition, at_once
+from ottla.replication.controller.decisions import ControlBatch, Decision, Steps, T, TopicPartition
 from ottla.replication.controller.partition_states import Leads, PartitionStates, leads_nothing
 from ottla.wire.errors import ErrorCode
 
 TOPIC = "t"
 FIRST: TopicPartition = (TOPIC, 0)
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Run a generator of steps to its end without a pause; return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def registration(node_id: int, epoch: int = 100, rack: str | None = None) -> BrokerRegistration:

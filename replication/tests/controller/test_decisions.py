@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from ottla.replication.cluster.metadata_cache import PartitionState
-from ottla.replication.controller.decisions import ControlBatch, Decision, Sender, Steps, at_once
+from ottla.replication.controller.decisions import ControlBatch, Decision, Sender, Steps
 from ottla.replication.controller.partition_states import PartitionStates
-from ottla.replication.tests.controlled import TOPIC, Controlled, registration
+from ottla.replication.tests.controlled import TOPIC, Controlled, at_once, registration
 from ottla.wire import time_slice
 from ottla.wire.messages.controller_requests import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from ottla.wire.time_slice import TimeSlice

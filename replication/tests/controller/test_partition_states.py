@@ -10,11 +10,10 @@ from ottla.replication.controller.decisions import (
     Decision,
     TopicCreation,
     TopicExtension,
-    at_once,
 )
 from ottla.replication.controller.partition_states import DELETIONS_PER_DECISION, FIRST_STATES_PER_WRITE
 from ottla.replication.controller.reassignment import plan_reassignments
-from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
+from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, at_once, registration
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

@@ -10,10 +10,10 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Operation, SetData
 from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState
 from ottla.replication.controller.alter_partition import judge
-from ottla.replication.controller.decisions import ControlBatch, TopicPartition, at_once
+from ottla.replication.controller.decisions import ControlBatch, TopicPartition
 from ottla.replication.controller.elect_leaders import ElectionType, balance_leaders, elect_leaders
 from ottla.replication.controller.reassignment import plan_reassignments
-from ottla.replication.tests.controlled import TOPIC, Controlled, Told, Tree
+from ottla.replication.tests.controlled import TOPIC, Controlled, Told, Tree, at_once
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controller_requests import AlterPartitionRequest, BrokerState
 from ottla.wire.tests.effort import examples

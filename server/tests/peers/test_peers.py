@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, PartitionState
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.controller.decisions import ControlBatch, Sender, at_once
+from ottla.replication.controller.decisions import ControlBatch, Sender
 from ottla.replication.system import IS_LINUX
+from ottla.replication.tests.controlled import at_once
 from ottla.server.network.readiness import Readiness, serve_in_task
 from ottla.server.peers import connection as peer_connection
 from ottla.server.peers import tcp as peers
