@@ -23,16 +23,7 @@ from ottla.server.testing.groups import Group, dismiss_members, list_groups
 from ottla.server.testing.in_sync import expand_isr, shrink_isr
 from ottla.server.testing.partitions import PartitionState, elect, move, state_of
 from ottla.server.testing.profiles.profiles import PROFILE
-from ottla.server.testing.records import (
-    Record,
-    append,
-    as_bytes,
-    as_settings,
-    as_text,
-    create_topic,
-    partition_counts,
-    read_all,
-)
+from ottla.server.testing.records import Record, append, as_bytes, create_topic, partition_counts, read_all
 from ottla.server.testing.snapshots.files import Snapshot
 from ottla.server.testing.snapshots.snapshots import fork, restore, take
 from ottla.server.testing.tls import authority_in, security_in, tls_settings
@@ -110,7 +101,7 @@ class Kafka(Lab):
         tls: bool = False,
     ) -> None:
         given = dict(tls_settings()) if tls else {}
-        self._begin(brokers, given | as_settings(settings) | ({PROFILE: profile} if profile is not None else {}))
+        self._begin(brokers, given | _as_settings(settings) | ({PROFILE: profile} if profile is not None else {}))
         self.open(self._make_world)
 
     def _begin(self, brokers: int, settings: Mapping[str, str]) -> None:
@@ -170,7 +161,7 @@ class Kafka(Lab):
         `settings`: broker settings by Kafka's names; they override those of the snapshot.
         """
         made, kept = cls.__new__(cls), _snapshot(snapshot)
-        kept = replace(kept, settings={**kept.settings, **as_settings(settings)})
+        kept = replace(kept, settings={**kept.settings, **_as_settings(settings)})
         made._begin(len(kept.nodes), kept.settings)
         made._world = made.call(fork, made.loop, kept)
         try:
@@ -234,7 +225,7 @@ class Kafka(Lab):
 
         `replication_factor`: None for the broker's default. `settings`: topic settings by Kafka's names.
         """
-        texts = {key: as_text(value) for key, value in (settings or {}).items()}
+        texts = {key: _as_text(value) for key, value in (settings or {}).items()}
         self.call(create_topic, self.world, name, partitions, replication_factor, texts)
         return name
 
@@ -428,3 +419,18 @@ class Kafka(Lab):
 
 def _snapshot(given: Snapshot | str | os.PathLike[str]) -> Snapshot:
     return given if isinstance(given, Snapshot) else Snapshot.load(given)
+
+
+def _as_settings(settings: Mapping[str, object] | None) -> dict[str, str]:
+    """Return settings of brokers as texts. Raises LabError for those that a test does not choose."""
+    for name in settings or {}:
+        if not isinstance(name, str):
+            raise LabError(f"{name!r} is no name of a setting; write it as Kafka does, such as 'num.partitions'.")
+        if name == "zookeeper.connect":
+            raise LabError(f"{name} is not chosen by a test: Kafka(3) is a cluster with a tree in memory.")
+    return {name: _as_text(value) for name, value in (settings or {}).items()}
+
+
+def _as_text(value: object) -> str:
+    """Return a setting's value as Kafka writes it: true and false for booleans."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -146,18 +146,3 @@ def as_bytes(value: bytes | str | None) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     raise LabError(f"{value!r} is neither bytes nor text; encode it first, for example by json.dumps.")
-
-
-def as_settings(settings: Mapping[str, object] | None) -> dict[str, str]:
-    """Return settings of brokers as texts. Raises LabError for those that a test does not choose."""
-    for name in settings or {}:
-        if not isinstance(name, str):
-            raise LabError(f"{name!r} is no name of a setting; write it as Kafka does, such as 'num.partitions'.")
-        if name == "zookeeper.connect":
-            raise LabError(f"{name} is not chosen by a test: Kafka(3) is a cluster with a tree in memory.")
-    return {name: as_text(value) for name, value in (settings or {}).items()}
-
-
-def as_text(value: object) -> str:
-    """Return a setting's value as Kafka writes it: true and false for booleans."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,7 +15,6 @@ from ottla.server.cli.client.cluster import (
     Cluster,
     TemporaryFailure,
     failed,
-    nearest_settings,
     offsets_at,
     only,
 )
@@ -204,7 +203,7 @@ def create_topic(
         result = only(cluster.controller().ask(request).topics, f"topic {name}")
         if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
-        if result.error_code == ErrorCode.INVALID_CONFIG and (hint := nearest_settings(configs)):
+        if result.error_code == ErrorCode.INVALID_CONFIG and (hint := _nearest_settings(configs)):
             refusal = failed(f"topic {name}", result.error_code, result.error_message)
             raise RequestFailed(f"{refusal}{hint}")
         cluster.check(f"topic {name}", result.error_code, result.error_message)
@@ -214,6 +213,17 @@ def create_topic(
     if is_new and not only_checks:
         cluster.patiently(lambda: _has_to_be(cluster, name, is_there=True))
     return is_new
+
+
+def _nearest_settings(names: Iterable[str]) -> str:
+    """Return "; did you mean NAME?" for those of `names` that are no topic settings; empty without a near name."""
+    from ottla.replication.config import LogConfig
+    from ottla.server.config.broker_config import nearest_name
+    from ottla.wire.settings import settings_of
+
+    known = settings_of(LogConfig)
+    found = [nearest_name(each, known) for each in names if each not in known]
+    return f"; did you mean {', '.join(filter(None, found))}?" if any(found) else ""
 
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:

@@ -88,17 +88,6 @@ def check_answered(what: str, wanted: Iterable[T], answered: Iterable[T]) -> Non
         raise RequestFailed(f"{what}: the broker does not say what became of {name}; is it a Kafka broker?")
 
 
-def nearest_settings(names: Iterable[str]) -> str:
-    """Return "; did you mean NAME?" for those of `names` that are no topic settings; empty without a near name."""
-    from ottla.replication.config import LogConfig
-    from ottla.server.config.broker_config import nearest_name
-    from ottla.wire.settings import settings_of
-
-    known = settings_of(LogConfig)
-    found = [nearest_name(each, known) for each in names if each not in known]
-    return f"; did you mean {', '.join(filter(None, found))}?" if any(found) else ""
-
-
 NEAREST_AMONG_MAX = 20_000
 """Limit of names that are compared with a misspelt one: each takes some 10 us."""
 
