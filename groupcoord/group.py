@@ -22,9 +22,6 @@ logger = logging.getLogger("ottla.groupcoord")
 
 IS_NEW, HAS_LEFT, WAS_SILENT = "is new", "has left", "was silent for too long"
 READS_OTHER_TOPICS = "reads other topics"
-HAS_OTHER_PATTERN = "has another regular expression"
-OTHER_ASSIGNOR = "most members ask for another assignor"
-OTHER_MATCHES = "a regular expression stands for other topics"
 TOPICS_HAVE_CHANGED = "their topics have changed"
 REASON_LENGTH_MAX = 500
 

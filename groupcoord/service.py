@@ -23,7 +23,7 @@ from ottla.groupcoord.classic.service import ClassicService
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.consumer.manager import CONSUMER
 from ottla.groupcoord.consumer.service import ConsumerService
-from ottla.groupcoord.group import AskLastRebalance, LastRebalance
+from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.manager import GroupType
 from ottla.groupcoord.offsets.commits import Topics
@@ -35,7 +35,7 @@ from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.runtime.answers import Caller, finished, gathered
 from ottla.groupcoord.runtime.coordinator_runtime import Coordinator, wall_clock_ms
 from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind, TransactionEnd
-from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime, Shard, in_listing
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupRuntime, Shard
 from ottla.groupcoord.share.manager import SHARE
 from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
 from ottla.groupcoord.share.service import ShareService
@@ -252,3 +252,16 @@ def random_uuid() -> str:
     digits[8] = digits[8] & 0x3F | 0x80
     text = digits.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
+    """Return a filter of groups by state and by type, ignoring case. Empty `states` or `types` match all groups."""
+    wanted = {state.strip().lower() for state in states}
+    wanted_types = {each.lower() for each in types}
+
+    def is_wanted(group: Group) -> bool:
+        return (not wanted_types or group.group_type in wanted_types) and (
+            not wanted or group.state_name.lower() in wanted
+        )
+
+    return is_wanted

@@ -254,19 +254,6 @@ def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
     mine.update(theirs)
 
 
-def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
-    """Return a filter of groups by state and by type, ignoring case. Empty `states` or `types` match all groups."""
-    wanted = {state.strip().lower() for state in states}
-    wanted_types = {each.lower() for each in types}
-
-    def is_wanted(group: Group) -> bool:
-        return (not wanted_types or group.group_type in wanted_types) and (
-            not wanted or group.state_name.lower() in wanted
-        )
-
-    return is_wanted
-
-
 ELEMENTS_PER_SLICE = 500
 """A request about more topics, partitions and members than this is taken in parts."""
 

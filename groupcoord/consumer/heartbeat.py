@@ -21,7 +21,7 @@ group becomes a classic one (`migration.py`), if group.consumer.migration.policy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ottla.groupcoord.causes import note_left, note_removed, was_silent
@@ -35,15 +35,13 @@ from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataValue a
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Steps, in_pieces
 from ottla.groupcoord.group import (
     HAS_LEFT,
-    HAS_OTHER_PATTERN,
     IS_NEW,
-    OTHER_ASSIGNOR,
     READS_OTHER_TOPICS,
     WAS_SILENT,
     member_reason,
 )
 from ottla.groupcoord.manager import ShardContext
-from ottla.groupcoord.modern.assignor import EpochsOfPartitions, is_part_of, with_epoch, without_epochs
+from ottla.groupcoord.modern.assignor import EpochsOfPartitions, with_epoch
 from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import Caller
@@ -168,7 +166,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
         # The answer with the next epoch may have been lost.
         owned = request.topic_partitions
         was_lost = received == member.progress.previous_epoch and owned is not None
-        if was_lost and owned is not None and is_part_of(owned, member.progress.assigned):
+        if was_lost and owned is not None and _are_part_of(owned, member.progress.assigned):
             return
         size = "smaller"
     problem = (
@@ -179,6 +177,15 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
 
 
 # ---------------------------------------------------------------------- what changes
+
+
+def _are_part_of(topics: Iterable[TopicPartitions], assigned: EpochsOfPartitions) -> bool:
+    """Return True if all partitions of `topics` are assigned."""
+    for each in topics:
+        partitions = assigned.get(each.topic_id)
+        if partitions is None or not all(partition in partitions for partition in each.partitions):
+            return False
+    return True
 
 
 class Heartbeats:
@@ -209,7 +216,7 @@ class Heartbeats:
         self._patterns.refresh(group, caller)
         change = change_of(before, after) if has_changed else ""
         if not change and assignor != self._rebalancing.preferred_assignor(group):
-            change = OTHER_ASSIGNOR
+            change = "most members ask for another assignor"
         self._rebalancing.look_at_topics(group, change)
         self._rebalancing.assign(group)
         after = self._rebalancing.reconcile(
@@ -268,7 +275,7 @@ def change_of(before: Member, after: Member) -> str:
     elif before.topics != after.topics:
         what = READS_OTHER_TOPICS
     else:
-        what = HAS_OTHER_PATTERN
+        what = "has another regular expression"
     return member_reason(after.member_id, what)
 
 
@@ -330,7 +337,7 @@ class Leaving:
     def _go_for_a_while(self, group: ConsumerGroup, member: Member) -> None:
         """Let a static member leave temporarily: its partitions stay reserved until its session ends."""
         # Under its next id it will have had them from the first epoch on.
-        kept = with_epoch(without_epochs(member.progress.assigned), 0)
+        kept = with_epoch(member.progress.assigned, 0)
         progress = member.progress._replace(epoch=STATIC_LEAVE_EPOCH, assigned=kept, revoking={})
         self._rebalancing.put(records.current_record(group.group_id, member.member_id, progress.written()))
 

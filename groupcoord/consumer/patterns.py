@@ -15,7 +15,6 @@ from typing import NamedTuple
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
-from ottla.groupcoord.group import OTHER_MATCHES
 from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.group import NEVER
 from ottla.groupcoord.patterns import Pattern
@@ -138,7 +137,7 @@ class PatternRefresh:
                 has_changed = self._write(group, pattern, topics, result) or has_changed
                 # If the log refuses this, the patterns have to be held against the topics again.
                 self._effects.undo_if_refused(partial(setattr, group, "patterns_seen_topics", NEVER))
-        self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
+        self._rebalancing.look_at_topics(group, "a regular expression stands for other topics" if has_changed else "")
 
     def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
         """Write the topics that one pattern matches. Return True if the topics have changed."""

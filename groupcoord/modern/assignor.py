@@ -26,26 +26,13 @@ def read_assignment(topics: Iterable[Any]) -> Assignment:
     return {each.topic_id: frozenset(each.partitions) for each in topics if each.partitions}
 
 
-def without_epochs(epochs: EpochsOfPartitions) -> Assignment:
-    return {topic_id: frozenset(partitions) for topic_id, partitions in epochs.items()}
-
-
-def with_epoch(assignment: Assignment, epoch: int) -> EpochsOfPartitions:
+def with_epoch(assignment: Mapping[bytes, Iterable[int]], epoch: int) -> EpochsOfPartitions:
     return {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in assignment.items()}
 
 
 def count_of(assignment: Mapping[bytes, Any]) -> int:
     """Return the number of partitions in an assignment."""
     return sum(map(len, assignment.values()))
-
-
-def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
-    """Return True if `assignment` contains all partitions of `topics`, structs with `topic_id` and `partitions`."""
-    for each in topics:
-        partitions = assignment.get(each.topic_id)
-        if partitions is None or not all(partition in partitions for partition in each.partitions):
-            return False
-    return True
 
 
 class Subscriber(NamedTuple):

@@ -97,10 +97,9 @@ class MemberState(IntEnum):
     UNKNOWN = 127
     """A newer coordinator wrote a state that this one does not know."""
 
-
-def member_state(number: int) -> MemberState:
-    """Return the state with this number in records; UNKNOWN for other numbers."""
-    return MemberState(number) if number in (1, 2, 3) else MemberState.UNKNOWN
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
 
 
 class Endpoint(NamedTuple):

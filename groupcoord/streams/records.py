@@ -13,10 +13,10 @@ from ottla.groupcoord.streams.members import (
     AssignedTasks,
     Endpoint,
     Member,
+    MemberState,
     Task,
     Tasks,
     by_subtopology,
-    member_state,
     tasks_of,
 )
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, Uint16, field
@@ -328,7 +328,7 @@ def with_current(member: Member, value: StreamsGroupCurrentMemberAssignmentValue
         member,
         member_epoch=epoch,
         previous_member_epoch=value.previous_member_epoch,
-        state=member_state(value.state),
+        state=MemberState(value.state),
         assigned=AssignedTasks(
             _tasks_with_epochs(value.active_tasks, epoch),
             tasks_of(value.standby_tasks),

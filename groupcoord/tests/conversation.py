@@ -12,8 +12,8 @@ from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, O
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.answers import Caller, Reply
 from ottla.groupcoord.runtime.coordinator_shard import Job, Outcome
-from ottla.groupcoord.service import GROUP_TYPES, GroupTypes
-from ottla.groupcoord.shard import Shard, in_listing
+from ottla.groupcoord.service import GROUP_TYPES, GroupTypes, in_listing
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode
 from ottla.wire.happenings import Happenings

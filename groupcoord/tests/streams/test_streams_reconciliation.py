@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.groupcoord.streams.members import AssignedTasks, Member, MemberState, Task, TaskHolders, Tasks, member_state
+from ottla.groupcoord.streams.members import AssignedTasks, Member, MemberState, Task, TaskHolders, Tasks
 from ottla.groupcoord.streams.reconciliation import reconcile
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -50,7 +50,7 @@ def answer(line: str) -> str:
     is_told = next(part) == "1"
     owned = Tasks(role(next(part)), role(next(part)), role(next(part)))
     member = Member(
-        "m", epoch, previous, member_state(state), process_id="p", assigned=assigned, pending_revocation=pending
+        "m", epoch, previous, MemberState(state), process_id="p", assigned=assigned, pending_revocation=pending
     )
     try:
         return shown(reconcile(member, target_epoch, target, holders, owned if is_told else None))
@@ -116,7 +116,7 @@ def test_a_standby_task_becomes_active_in_place() -> None:
 
 
 def test_a_member_of_an_unknown_state_begins_anew() -> None:
-    strange = Member("m", 5, 4, member_state(77), process_id="p")
+    strange = Member("m", 5, 4, MemberState(77), process_id="p")
     with pytest.raises(KafkaError, match="must abandon all its tasks and rejoin"):
         reconcile(strange, 7, Tasks(), TaskHolders(), None)
     assert reconcile(strange, 7, Tasks(), TaskHolders(), Tasks()).member_epoch == 7
