@@ -3,7 +3,7 @@
     kafka.py         the object that a test uses
     records.py       its records, as a consumer reads them
     groups.py        its groups: members, offsets, evictions, rebalances
-    transactions.py  its transactions, and how to fence a producer
+    transactions.py  its transactions, how to fence a producer, and when markers are written
     partitions.py    its partitions: leaders, ISR, moves
     in_sync.py       the in-sync replicas of a partition: shrink and expand the ISR
     brokers.py       its brokers: kill, stop, isolate, fill or break a disk

@@ -13,6 +13,7 @@ import trio.testing
 
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.server.testing.errors import LabError, check
+from ottla.server.testing.transactions import until_marked
 from ottla.server.testing.world.clock import pause
 from ottla.server.testing.world.world import LOADING, PAUSE_S, SHOWN_LOOKS
 from ottla.wire.errors import ErrorCode
@@ -181,6 +182,7 @@ class Group:
         return sorted(map(_classic_member if kind == CLASSIC else _newer_member, described.members))
 
     async def _offsets(self) -> dict[Partition, int]:
+        await until_marked(self._lab.world, GROUP_METADATA_TOPIC)
         group = OffsetFetchRequestGroup(group_id=self.name, topics=None)
         answer = await self._ask(OffsetFetchRequest(groups=[group]), OFFSETS_BY_NAME)
         check(answer.groups[0].error_code)

@@ -262,7 +262,7 @@ class Kafka(Lab):
 
         `partition`: None for all, merged by timestamp. `read_committed`: leave out records of open and aborted transactions.
         """
-        return self.loop.call_sync(read_all, self.world, topic, partition, read_committed)
+        return self.call(read_all, self.world, topic, partition, read_committed)
 
     # ------------------------------------------------------------------ partitions, groups, transactions, brokers
 

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.testing.errors import LabError, check
+from ottla.server.testing.transactions import until_marked
 from ottla.wire.checksum import murmur2
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -124,11 +125,13 @@ def _chosen(world: World, topic: str, key: bytes | None) -> int:
     return (world.produced - 1) % count
 
 
-def read_all(world: World, topic: str, partition: int | None, read_committed: bool) -> list[Record]:
+async def read_all(world: World, topic: str, partition: int | None, read_committed: bool) -> list[Record]:
     """Return the records of a partition, or of all partitions merged by their timestamps. Raises LabError."""
     state = world.any_node().serving().cluster.topics.get(topic)
     if state is None:
         raise _unknown(topic)
+    if read_committed:
+        await until_marked(world, topic)
     wanted = range(len(state.partitions)) if partition is None else [partition]
     leaders = [(index, world.leader(topic, index).serving().partition(topic, index)) for index in wanted]
     found = [list(read(leader, topic, index, read_committed)) for index, leader in leaders]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world.clock import pause
-from ottla.server.testing.world.world import LOADING, PAUSE_S, SHOWN_LOOKS, TRANSACTION
+from ottla.server.testing.world.world import LOADING, PAUSE_S, SETTLED_LOOKS, SHOWN_LOOKS, TRANSACTION
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ottla.server.testing.world.world import World
 
 TIMEOUT_MS = 60_000
+ENDING = ["PrepareCommit", "PrepareAbort"]
+"""States of transactions whose end is decided, and whose markers are not all written."""
 
 
 class Transaction(NamedTuple):
@@ -40,6 +42,24 @@ async def list_transactions(world: World) -> dict[str, Transaction]:
             told = each.transactional_id, each.transaction_state, each.producer_id, each.producer_epoch
             found[each.transactional_id] = Transaction(*told, partitions)
     return dict(sorted(found.items()))
+
+
+async def until_marked(world: World, topic: str) -> None:
+    """Wait until transactions that have been committed or aborted have their markers in a topic.
+
+    A client's commit returns before that, as with Kafka. It gives up after SETTLED_LOOKS looks.
+    """
+    request = ListTransactionsRequest(state_filters=ENDING, producer_id_filters=[])
+    for _ in range(SETTLED_LOOKS):
+        held = [
+            each for node in world.running() for each in node.serving().replicas.partitions() if each.topic == topic
+        ]
+        if not any(each.is_leader and each.last_stable_offset < each.high_watermark for each in held):
+            return
+        answers = await world.ask_coordinators(TRANSACTION_STATE_TOPIC, request)
+        if not any(listed.transaction_states for _, listed in answers):
+            return
+        await pause(PAUSE_S)
 
 
 async def fence(world: World, transactional_id: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ottla.server.cli.inspection.fate import SETTINGS, Aborted, Fate, Offsets, OpenTransaction, fate_of
 from ottla.server.testing.errors import LabError, nearest
-from ottla.server.testing.transactions import list_transactions
+from ottla.server.testing.transactions import list_transactions, until_marked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.happenings import KINDS, MEMBER_REMOVED, Fact, Happening, in_seconds, sentence_of, utc_ms
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -109,6 +109,7 @@ def why_offset(lab: Lab, topic: str, partition: int, offset: int) -> Fate:
     """Return what became of an offset. Raises LabError if the partition has no leader."""
     if offset < 0 or partition < 0:
         raise LabError(f"There is no offset {offset} of {topic}-{partition}; both numbers begin at 0.")
+    lab.call(until_marked, lab.world, topic)
     return fate_of(LabView(lab, topic, partition), offset)
 
 
