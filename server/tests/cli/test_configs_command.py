@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import Cluster
-from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell, Told
 from ottla.wire.messages.metadata import MetadataResponse
 
 TOPIC = "orders"
-
-
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    settings = {"log_retention_ms": "1000", "broker_id": "7", "ssl_keystore_password": "kept secret"}
-    with broker_in_thread(tmp_path_factory.mktemp("broker"), **settings) as running:
-        yield running
+SETTINGS = {"log_retention_ms": "1000", "broker_id": "7", "ssl_keystore_password": "kept secret"}
 
 
 @pytest.fixture
-def broker(serving: tuple[Broker, str]) -> Broker:
-    return serving[0]
-
-
-@pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    shell = Shell(serving[1], capsys, monkeypatch)
-    assert shell("topics", "create", TOPIC, "--if-not-exists").code == 0
-    return shell
+def ottla(ottla: Shell) -> Shell:
+    assert ottla("topics", "create", TOPIC, "--if-not-exists").code == 0
+    return ottla
 
 
 def rows(told: Told) -> list[list[str]]:

@@ -29,12 +29,11 @@ def serving(folders: list[str], tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    shell = Shell(serving[1], capsys, monkeypatch)
-    if shell("topics", "create", TOPIC, "-p", "2", "-c", "retention.ms=-1").code == 0:
+def ottla(ottla: Shell, broker: Broker) -> Shell:
+    if ottla("topics", "create", TOPIC, "-p", "2", "-c", "retention.ms=-1").code == 0:
         for number in range(3):
-            write(serving[0], TOPIC, [Record(0, 1_700_000_000_000 + number * 60_000, None, b"x" * 1000, ())])
-    return shell
+            write(broker, TOPIC, [Record(0, 1_700_000_000_000 + number * 60_000, None, b"x" * 1000, ())])
+    return ottla
 
 
 def places(ottla: Shell, folders: list[str]) -> list[str]:

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import Cluster
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 
 FEATURE = "transaction.version"
-
-
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    with broker_in_thread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-@pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(serving[1], capsys, monkeypatch)
-
-
-@pytest.fixture
-def cluster(ottla: Shell) -> Iterator[Cluster]:
-    with ottla.cluster() as found:
-        yield found
 
 
 def level(cluster: Cluster) -> int:

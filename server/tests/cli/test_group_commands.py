@@ -21,7 +21,7 @@ from ottla.server.cli.client.groups import OffsetsUnstable, commit, committed_of
 from ottla.server.cli.client.membership import ClassicMember
 from ottla.server.cli.client.output import RequestFailed
 from ottla.server.cli.on_cluster import reach
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell
 from ottla.server.tests.console_client import write
 from ottla.wire.messages.classic_group import (
     JoinGroupRequest,
@@ -52,23 +52,10 @@ MEMBER = "BAFFKbAzTWCnqcuFWsTXng"
 TOPIC = "orders"
 
 
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    with broker_in_thread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
 @pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    shell = Shell(serving[1], capsys, monkeypatch)
-    assert shell("topics", "create", TOPIC, "-p", "2", "--if-not-exists").code == 0
-    return shell
-
-
-@pytest.fixture
-def cluster(ottla: Shell) -> Iterator[Cluster]:
-    with ottla.cluster() as found:
-        yield found
+def ottla(ottla: Shell) -> Shell:
+    assert ottla("topics", "create", TOPIC, "-p", "2", "--if-not-exists").code == 0
+    return ottla
 
 
 def asked(cluster: Cluster, group: str, request: Any, **versions: int) -> Any:

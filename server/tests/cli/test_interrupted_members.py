@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.connection import BrokerConnection
 from ottla.server.cli.client.groups import find_group, members_of
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell
 from ottla.server.tests.console_client import write
 from ottla.wire.records import Record
 
@@ -22,24 +22,11 @@ MOMENTS_MIN, MOMENTS_MAX = 12, 60
 OPTIONS = {"classic": (), "consumer": ("--group-protocol", "consumer"), "share": ("--share",)}
 
 
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    with broker_in_thread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
 @pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    shell = Shell(serving[1], capsys, monkeypatch)
-    assert shell("topics", "create", TOPIC, "--if-not-exists").code == 0
-    write(serving[0], TOPIC, [Record(0, 0, None, b"a"), Record(0, 0, None, b"b")])
-    return shell
-
-
-@pytest.fixture
-def cluster(ottla: Shell) -> Iterator[Cluster]:
-    with ottla.cluster() as found:
-        yield found
+def ottla(ottla: Shell, broker: Broker) -> Shell:
+    assert ottla("topics", "create", TOPIC, "--if-not-exists").code == 0
+    write(broker, TOPIC, [Record(0, 0, None, b"a"), Record(0, 0, None, b"b")])
+    return ottla
 
 
 class Stopped:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
-from ottla.server.broker import Broker
 from ottla.server.cli.cli import parser_for
 from ottla.server.cli.command_line import commands_of, options_of
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell
 
 COMMANDS = (
     *("topics", "groups", "acls", "users", "quotas", "tokens"),
     *("configs", "transactions", "reassign", "elect", "features", "dirs"),
 )
+SETTINGS = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": "User:ANONYMOUS"}
 OF_CONNECTIONS = {"-h", "--help", "-b", "--bootstrap-server", "--command-config", "-X", "--timeout"}
 LIKELY = ("orders", "orders:0", "orders:0,1", "orders:9", "nowhere", "g")
 VALUES = (
@@ -28,18 +27,9 @@ VALUES = (
 )
 
 
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    rules = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": "User:ANONYMOUS"}
-    with broker_in_thread(tmp_path_factory.mktemp("broker"), **rules) as running:
-        yield running
-
-
 @pytest.mark.parametrize("command", COMMANDS)
-def test_any_command_line_ends_in_order(
-    command: str, serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ottla, chance = Shell(serving[1], capsys, monkeypatch), random.Random(command)
+def test_any_command_line_ends_in_order(command: str, ottla: Shell) -> None:
+    chance = random.Random(command)
     for _ in range(40):
         ottla("topics", "create", "orders", "-p", "2", "--if-not-exists")
         words = command_line(command, chance)

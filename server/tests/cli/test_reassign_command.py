@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.broker import Broker
 from ottla.server.cli.client.output import UsageError
 from ottla.server.cli.replicas.elect import _preferred, _unclean
 from ottla.server.cli.replicas.moves import settings_for
 from ottla.server.cli.replicas.plans import Placed, parse_plan, with_number
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell
 
 TOPIC = "orders"
 
 
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    with broker_in_thread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
 @pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    shell = Shell(serving[1], capsys, monkeypatch)
-    assert shell("topics", "create", TOPIC, "-p", "2", "--if-not-exists").code == 0
-    return shell
+def ottla(ottla: Shell) -> Shell:
+    assert ottla("topics", "create", TOPIC, "-p", "2", "--if-not-exists").code == 0
+    return ottla
 
 
 def plan_of(**replicas: object) -> str:

@@ -21,7 +21,7 @@ from ottla.server.cli.command_line import period_ms
 from ottla.server.cli.security import tokens
 from ottla.server.cli.security.acl_requests import word_of
 from ottla.server.dispatch.access import AclOperation, ResourceType
-from ottla.server.tests.cli.commanded import Shell, Told, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell, Told
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delegation_tokens import DescribeDelegationTokenResponse
 
@@ -35,22 +35,6 @@ SETTINGS = {
     "super_users": "User:ANONYMOUS;User:root",
     "delegation_token_secret_key": "a secret",
 }
-
-
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    with broker_in_thread(tmp_path_factory.mktemp("broker"), **SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def broker(serving: tuple[Broker, str]) -> Broker:
-    return serving[0]
-
-
-@pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(serving[1], capsys, monkeypatch)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,28 +11,11 @@ from ottla.server.broker import Broker
 from ottla.server.cli.client import cluster as cluster_module
 from ottla.server.cli.client.cluster import EARLIEST, offsets_at
 from ottla.server.cli.client.output import ConnectionLost
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread, local_zone
+from ottla.server.tests.cli.commanded import Shell, local_zone
 from ottla.server.tests.console_client import write
 from ottla.wire.records import Record
 
-Serving = tuple[Broker, str]
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with broker_in_thread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-@pytest.fixture
-def broker(serving: Serving) -> Broker:
-    return serving[0]
-
-
-@pytest.fixture
-def ottla(serving: Serving, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(serving[1], capsys, monkeypatch)
 
 
 @pytest.fixture

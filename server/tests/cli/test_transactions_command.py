@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.transactions import Open, abort_in_partition, describe, open_in
-from ottla.server.tests.cli.commanded import Shell, broker_in_thread
+from ottla.server.tests.cli.commanded import Shell
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.wire.record_encoding import encode_batch
@@ -19,30 +19,8 @@ from ottla.wire.records import Record
 
 LATE_MS = 1_000_000  # more than transaction.max.timeout.ms
 UNKNOWN_ID = (1 << 40) + 1
+SETTINGS = {"transaction_partition_verification_enable": "false"}
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
-    settings = {"transaction_partition_verification_enable": "false"}
-    with broker_in_thread(tmp_path_factory.mktemp("broker"), **settings) as running:
-        yield running
-
-
-@pytest.fixture
-def broker(serving: tuple[Broker, str]) -> Broker:
-    return serving[0]
-
-
-@pytest.fixture
-def ottla(serving: tuple[Broker, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(serving[1], capsys, monkeypatch)
-
-
-@pytest.fixture
-def cluster(ottla: Shell) -> Iterator[Cluster]:
-    with ottla.cluster() as found:
-        yield found
 
 
 @pytest.fixture
