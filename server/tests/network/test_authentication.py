@@ -19,11 +19,8 @@ from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.network import authentication
 from ottla.server.network.calls import Calls
 from ottla.server.network.connection import Connection
-from ottla.server.network.inbox import ReceiveBuffers
-from ottla.server.network.listener_context import Complaints
 from ottla.server.network.readiness import Readiness
 from ottla.server.network.transport import PlainTransport
-from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.security.sasl_exchange import AuthenticationFailed, SaslExchange, State
 from ottla.server.security.sasl_listener import (
     ADDRESSES_MAX,
@@ -37,7 +34,7 @@ from ottla.server.security.scram import ScramClient
 from ottla.server.security.scram_credentials import credential_of, encode_credential, salted_password
 from ottla.server.security.scram_users import ScramUsers
 from ottla.server.tests.network.test_connection import Peer, heartbeat, request
-from ottla.server.tests.routes import route_of
+from ottla.server.tests.routes import listener_of, route_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.happenings import LOGIN_FAILED, Happenings
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -91,19 +88,9 @@ class Served:
     def connect(self, nursery: trio.Nursery, readiness: Readiness) -> "Client":
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        door = SimpleNamespace(
-            name="SASL",
-            broker=None,
-            calls=self.calls,
-            buffers=ReceiveBuffers(),
-            readiness=readiness,
-            frame_bytes_max=1 << 23,
-            complaints=Complaints("PLAINTEXT"),
-            security_protocol="SASL_PLAINTEXT",
-            sasl=self.listener,
-            quotas=ClientQuotas(),
-        )
-        nursery.start_soon(Connection(PlainTransport(ours), "10.0.0.1", door).run)
+        secured = {"name": "SASL", "security_protocol": "SASL_PLAINTEXT", "sasl": self.listener}
+        listener = listener_of(self.calls, readiness, **secured)
+        nursery.start_soon(Connection(PlainTransport(ours), "10.0.0.1", listener).run)
         return Client(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
 
 

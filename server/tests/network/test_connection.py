@@ -4,7 +4,6 @@ import socket
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
 
 import pytest
 import trio
@@ -13,13 +12,9 @@ import trio.testing
 from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.network.calls import Calls, made_call
 from ottla.server.network.connection import Connection
-from ottla.server.network.inbox import ReceiveBuffers
-from ottla.server.network.listener_context import Complaints
-from ottla.server.network.readiness import Readiness, serve_in_task
 from ottla.server.network.sliced_work import WorkQueue
 from ottla.server.network.transport import PlainTransport
-from ottla.server.security.quotas.client_quotas import ClientQuotas
-from ottla.server.tests.routes import route_of
+from ottla.server.tests.routes import IN_THE_TASK, INSIDE_THE_WAIT, listener_of, readiness_of, route_of
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -130,30 +125,13 @@ def calls(scripted: Scripted) -> Calls:
     return Calls(routes)
 
 
-@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
+@pytest.fixture(params=[INSIDE_THE_WAIT, IN_THE_TASK])
 async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Peer]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    readiness = Readiness()
-    if request.param == "waiting in the task":
-        inside = readiness
-        readiness = SimpleNamespace(
-            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, work=inside.work
-        )
-    else:
-        assert readiness.is_inside_the_wait
-    listener = SimpleNamespace(
-        name="PLAINTEXT",
-        broker=None,
-        calls=calls,
-        buffers=ReceiveBuffers(),
-        readiness=readiness,
-        frame_bytes_max=1 << 23,
-        complaints=Complaints("PLAINTEXT"),
-        security_protocol="PLAINTEXT",
-        sasl=None,
-        quotas=ClientQuotas(),
-    )
+    readiness = readiness_of(request.param)
+    assert readiness.is_inside_the_wait == (request.param == INSIDE_THE_WAIT)
+    listener = listener_of(calls, readiness)
     connection = Connection(PlainTransport(ours), "127.0.0.1", listener)
     nursery.start_soon(connection.run)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))

@@ -19,13 +19,11 @@ from ottla.server.network.calls import Calls
 from ottla.server.network.connection import Connection
 from ottla.server.network.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.network.listener import Listener
-from ottla.server.network.listener_context import Complaints
 from ottla.server.network.memory_accounting import PROMISED_BYTES, STALLED_S, MemoryBudget
 from ottla.server.network.readiness import Readiness
 from ottla.server.network.transport import PlainTransport
-from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.network.test_connection import Peer, heartbeat, request
-from ottla.server.tests.routes import route_of
+from ottla.server.tests.routes import listener_of, route_of
 from ottla.server.tests.settling import settled
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
@@ -293,18 +291,7 @@ class Broker:
         self.readiness = Readiness()
         self.pending: list[PendingHeartbeat] = []
         self.listings = 0  # under way
-        self._listener: Any = SimpleNamespace(
-            name="PLAINTEXT",
-            broker=None,
-            calls=Calls(routes),
-            buffers=ReceiveBuffers(self.memory),
-            readiness=self.readiness,
-            frame_bytes_max=1 << 23,
-            complaints=Complaints("PLAINTEXT"),
-            security_protocol="PLAINTEXT",
-            sasl=None,
-            quotas=ClientQuotas(),
-        )
+        self._listener = listener_of(Calls(routes), self.readiness, buffers=ReceiveBuffers(self.memory))
         self._nursery = nursery
         self.connections: list[Connection] = []
 

@@ -35,13 +35,10 @@ from ottla.server.network import inbox
 from ottla.server.network.calls import Calls
 from ottla.server.network.connection import PENDING_MAX, Connection
 from ottla.server.network.deadlines import Deadlines
-from ottla.server.network.inbox import ReceiveBuffers
-from ottla.server.network.listener_context import Complaints
 from ottla.server.network.pending import PendingAnswers
-from ottla.server.network.readiness import Readiness, serve_in_task
+from ottla.server.network.readiness import Readiness
 from ottla.server.network.transport import PlainTransport
-from ottla.server.security.quotas.client_quotas import ClientQuotas
-from ottla.server.tests.routes import route_of
+from ottla.server.tests.routes import IN_THE_TASK, INSIDE_THE_WAIT, listener_of, readiness_of, route_of
 from ottla.server.tests.settling import settled
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.compression import Compression
@@ -202,7 +199,7 @@ def parked() -> list[Parked]:
     return []
 
 
-@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
+@pytest.fixture(params=[INSIDE_THE_WAIT, IN_THE_TASK])
 async def producer(
     request: pytest.FixtureRequest, leader: Leader, parked: list[Parked], nursery: trio.Nursery
 ) -> AsyncIterator[Producer]:
@@ -224,24 +221,8 @@ async def producer(
     }
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    readiness: Any = Readiness()
-    if request.param == "waiting in the task":
-        inside = readiness
-        readiness = SimpleNamespace(
-            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, work=inside.work
-        )
-    listener: Any = SimpleNamespace(
-        name="PLAINTEXT",
-        broker=leader,
-        calls=Calls(routes),
-        buffers=ReceiveBuffers(),
-        readiness=readiness,
-        frame_bytes_max=1 << 23,
-        complaints=Complaints("PLAINTEXT"),
-        security_protocol="PLAINTEXT",
-        sasl=None,
-        quotas=ClientQuotas(),
-    )
+    readiness = readiness_of(request.param)
+    listener = listener_of(Calls(routes), readiness, broker=leader)
     nursery.start_soon(leader.deadlines.run)
     nursery.start_soon(Connection(PlainTransport(ours), "127.0.0.1", listener).run)
     producer = Producer(theirs, is_inside_the_wait=readiness.is_inside_the_wait)

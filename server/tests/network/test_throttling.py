@@ -3,7 +3,6 @@
 import socket
 import struct
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,13 +11,10 @@ import trio.testing
 
 from ottla.server.network.calls import Call, Calls
 from ottla.server.network.connection import Connection
-from ottla.server.network.inbox import ReceiveBuffers
-from ottla.server.network.listener_context import Complaints
-from ottla.server.network.readiness import Readiness, serve_in_task
 from ottla.server.network.transport import PlainTransport
 from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.network.test_connection import Peer
-from ottla.server.tests.routes import route_of
+from ottla.server.tests.routes import IN_THE_TASK, INSIDE_THE_WAIT, listener_of, readiness_of, route_of
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -116,31 +112,7 @@ class Client(Peer):
             await self.stream.receive_some(1)
 
 
-def serving(request: Any, calls: Calls, quotas: ClientQuotas) -> tuple[Connection, socket.socket]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    readiness: Any = Readiness()
-    if request.param == "waiting in the task":
-        inside = readiness
-        readiness = SimpleNamespace(
-            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, work=inside.work
-        )
-    listener: Any = SimpleNamespace(
-        name="PLAINTEXT",
-        broker=None,
-        calls=calls,
-        buffers=ReceiveBuffers(),
-        readiness=readiness,
-        frame_bytes_max=1 << 23,
-        complaints=Complaints("PLAINTEXT"),
-        security_protocol="PLAINTEXT",
-        sasl=None,
-        quotas=quotas,
-    )
-    return Connection(PlainTransport(ours), "127.0.0.1", listener), theirs
-
-
-@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
+@pytest.fixture(params=[INSIDE_THE_WAIT, IN_THE_TASK])
 async def client(
     request: Any, handlers: Handlers, quotas: ClientQuotas, mock_clock: Any, nursery: trio.Nursery
 ) -> AsyncIterator[Client]:
@@ -153,7 +125,10 @@ async def client(
     calls = Calls(routes)
     for key, version in ((PRODUCE, 8), (METADATA, 12), (METADATA, 2), (HEARTBEAT, 0), (HEARTBEAT, 1), (VERSIONS, 1)):
         await calls.make(key, version)
-    connection, theirs = serving(request, calls, quotas)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    listener = listener_of(calls, readiness_of(request.param), quotas=quotas)
+    connection = Connection(PlainTransport(ours), "127.0.0.1", listener)
     nursery.start_soon(connection.run)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     client = Client(stream)

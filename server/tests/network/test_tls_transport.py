@@ -18,7 +18,6 @@ from ottla.server.network import outbox as outbox_module
 from ottla.server.network import tls_batches, tls_session, tls_transport
 from ottla.server.network.connection import Connection
 from ottla.server.network.inbox import Inbox, ReceiveBuffers
-from ottla.server.network.listener_context import Complaints
 from ottla.server.network.outbox import Outbox, Progress
 from ottla.server.network.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
 from ottla.server.network.tls_transport import (
@@ -30,7 +29,6 @@ from ottla.server.network.tls_transport import (
     transport_of,
 )
 from ottla.server.network.transport import PageMissing
-from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.encrypted import (
     VERSIONS,
     batched_pair,
@@ -40,6 +38,7 @@ from ottla.server.tests.encrypted import (
     pair_of,
     tcp_pair,
 )
+from ottla.server.tests.routes import listener_of
 
 
 @pytest.fixture
@@ -197,19 +196,9 @@ def test_a_request_before_the_farewell_is_left_to_read(over_tcp, version):
 
 def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
     transport, client = pair()
-    door = SimpleNamespace(
-        name="SSL",
-        broker=None,
-        calls=None,
-        buffers=ReceiveBuffers(),
-        readiness=SimpleNamespace(turn_end=lambda now: now),
-        frame_bytes_max=1 << 23,
-        complaints=Complaints("PLAINTEXT"),
-        security_protocol="SSL",
-        sasl=None,
-        quotas=ClientQuotas(),
-    )
-    connection = Connection(transport, "127.0.0.1", door)
+    readiness = SimpleNamespace(turn_end=lambda now: now)
+    listener = listener_of(None, readiness, name="SSL", security_protocol="SSL")
+    connection = Connection(transport, "127.0.0.1", listener)
     connection._throttling.muted_until = math.inf
     assert not connection.peer_has_left()
     client.close()  # without a farewell
