@@ -61,8 +61,7 @@ async def test_a_disk_that_fails_later_is_left_out_from_then_on() -> None:
     assert room.by_path == {}
 
 
-async def test_a_disk_that_hangs_holds_up_no_other_and_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PATIENCE_S", 0.05)
+async def test_a_disk_that_hangs_holds_up_no_other_and_takes_one_thread(mock_clock: trio.testing.MockClock) -> None:
     release, asked = threading.Event(), []
 
     def hang(path: str) -> tuple[int, int]:
@@ -72,13 +71,18 @@ async def test_a_disk_that_hangs_holds_up_no_other_and_takes_one_thread(monkeypa
 
     room = meter_of(directory("/hangs", hang), directory("/well", lambda path: (9, 1)))
     room.by_path["/hangs"] = upkeep.Room(7, 7)  # from before
-    for _ in range(3):
-        await room.measure()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(room.measure)
+        while not asked or "/well" not in room.by_path:
+            await trio.testing.wait_all_tasks_blocked(0.001)
+        mock_clock.jump(upkeep.PATIENCE_S)
+    for _ in range(2):
         assert room.by_path == {"/well": (9, 1)}
+        await room.measure()
     assert asked == ["/hangs"]
     release.set()
     while room._busy:
-        await trio.sleep(0.001)
+        await trio.testing.wait_all_tasks_blocked(0.001)
     await room.measure()
     assert room.by_path == {"/well": (9, 1), "/hangs": (7, 7)}
 

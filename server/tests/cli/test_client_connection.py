@@ -107,10 +107,14 @@ def test_who_is_no_broker_is_told_so(serve, words, capsys):
 
 
 @pytest.mark.parametrize(
-    ("serve", "words"),
-    [(lambda sock: sock.recv(65536) and sock.recv(65536), "does not answer"), (waits_for_a_line, "speaks HTTP")],
+    ("serve", "probe_s", "words"),
+    [
+        (lambda sock: sock.recv(65536) and sock.recv(65536), 0.3, "does not answer"),
+        (waits_for_a_line, PATIENT_S, "speaks HTTP"),
+    ],
 )
-def test_who_hangs_is_given_up(serve, words, capsys):
+def test_who_hangs_is_given_up(serve, probe_s, words, capsys, monkeypatch):
+    monkeypatch.setattr("ottla.server.cli.client.connection.HTTP_PROBE_S", probe_s)
     with peer(serve) as address:
         assert main(["topics", "-b", str(address), "--timeout", "0.2"]) == 1
     assert words in capsys.readouterr().err
@@ -175,7 +179,7 @@ def test_another_broker_is_asked_when_one_hangs():
         peer(lambda sock: sock.recv(65536) and sock.recv(65536)) as silent,
         peer(a_broker()) as broker,
     ):
-        cluster = Cluster.reached([silent, broker], Security(), 2.0)
+        cluster = Cluster.reached([silent, broker], Security(), 4.0)
         assert cluster.first.address == broker
         assert cluster.brokers() == [7]
         cluster.close()

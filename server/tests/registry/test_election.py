@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -180,11 +181,17 @@ async def test_a_request_is_handed_on_once() -> None:
     assert refused.value.code == Code.UNKNOWN_LEADER
 
 
-async def test_a_write_that_a_gone_primary_cannot_take_waits_for_the_next_one() -> None:
+@pytest.fixture
+def port_of_nobody() -> Iterator[int]:
+    """Port on which nobody listens, and that nobody else is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+async def test_a_write_that_a_gone_primary_cannot_take_waits_for_the_next_one(port_of_nobody: int) -> None:
     state, _ = election()
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
-    state.told(Assignment("m", Identity("127.0.0.1", port)))
+    state.told(Assignment("m", Identity("127.0.0.1", port_of_nobody)))
     registry = MemoryRegistry(Others(state))
     async with trio.open_nursery() as nursery:
 
@@ -197,15 +204,13 @@ async def test_a_write_that_a_gone_primary_cannot_take_waits_for_the_next_one() 
         assert await registry.register("s", record("a")) == 1
 
 
-async def test_a_primary_that_does_not_answer_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_primary_that_does_not_answer_is_told_of(monkeypatch: pytest.MonkeyPatch, port_of_nobody: int) -> None:
     monkeypatch.setattr(election_module, "KNOWN_S", 0.01)
     state, _ = election()
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
-    state.told(Assignment("m", Identity("127.0.0.1", port)))
+    state.told(Assignment("m", Identity("127.0.0.1", port_of_nobody)))
     registry = MemoryRegistry(Others(state))
     code, message = await registry.register("s", record("a"))
-    assert code == 50003 and f"http://127.0.0.1:{port}" in message
+    assert code == 50003 and f"http://127.0.0.1:{port_of_nobody}" in message
 
 
 async def test_a_primary_that_was_stopped_for_longer_than_its_session_writes_nothing(
