@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import trio
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
 from ottla.replication.log.storage import Storage
@@ -15,8 +16,11 @@ from ottla.server.broker import Broker
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.config.broker_config import load_config
 from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.environment import Environment
+from ottla.server.testing.memory.storage import MemoryStorage
 from ottla.wire.errors import bare
+from ottla.wire.schema import Message
 
 LISTENER = "PLAINTEXT"
 
@@ -113,3 +117,19 @@ async def opened(
 ) -> AdministeredBroker:
     """A broker that serves, as after a restart if the directory has a journal."""
     return await AdministeredBroker(directory, settings, storage, rack).start()
+
+
+async def ask(broker: AdministeredBroker, request: Message, version: int = 0) -> Any:
+    """Send a request through its codec and its handler, and the answer through its codec."""
+    route = all_routes()[request.api_key]
+    received = type(request).decode(request.encode(version), version)
+    response = await finished(route.handler(received, broker.context(version)))
+    return type(response).decode(response.encode(version), version)
+
+
+def disk_with(directory: Path) -> MemoryStorage:
+    """A disk in memory with one empty directory."""
+    storage = MemoryStorage()
+    storage.make_directory(str(directory))
+    storage.sync_directory("/")
+    return storage

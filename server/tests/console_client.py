@@ -103,3 +103,14 @@ def write(broker: Broker, topic: str, records: list[Record], partition: int = 0,
     encoded = memoryview(bytearray(encode_batch(records, **batch)))
     checked = held.log.check_thoroughly(encoded, now_ms=now_ms)
     held.append_as_leader(encoded, required_acks=1, now_ms=now_ms, checked=checked)
+
+
+def write_open(broker: Broker, topic: str, producer_id: int, *, age_ms: int, epoch: int = 0) -> None:
+    """A batch of an open transaction in partition 0."""
+    now_ms = broker.now_ms()
+    log, record = broker.partition(topic, 0).log, Record(0, now_ms - age_ms, None, b"v")
+    guard = log.producer_state().start_verification(producer_id, 0, epoch, supports_epoch_bump=False, now_ms=now_ms)
+    batch = encode_batch(
+        [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True
+    )
+    log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=now_ms, guard=guard)

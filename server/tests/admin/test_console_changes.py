@@ -22,8 +22,8 @@ from ottla.server.broker import Broker
 from ottla.server.cli.cli import parser_for
 from ottla.server.config.broker_config import ConfigError, load_config
 from ottla.server.tests.admin.test_console_groups import assignment_of, commit, joined
-from ottla.server.tests.admin.test_console_transactions import HANGING_ID, LATE_MS, begun, write_open
-from ottla.server.tests.console_client import ask, make_topic, running, write
+from ottla.server.tests.admin.test_console_transactions import HANGING_ID, LATE_MS, begun
+from ottla.server.tests.console_client import ask, make_topic, running, write, write_open
 from ottla.wire.messages.classic_group import LeaveGroupRequest
 from ottla.wire.messages.share_group import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestGroup
 from ottla.wire.records import Record
@@ -298,9 +298,9 @@ async def test_only_a_transaction_that_hangs_is_aborted(broker: Broker) -> None:
     await broker.ensure_internal_topic("__transaction_state")
     await make_topic(broker, "t", 1)
     known, epoch = await begun(broker, "known", 0)
-    write_open(broker, known, age_ms=LATE_MS, epoch=epoch)
-    write_open(broker, HANGING_ID, age_ms=LATE_MS)
-    write_open(broker, HANGING_ID + 1, age_ms=0)
+    write_open(broker, "t", known, age_ms=LATE_MS, epoch=epoch)
+    write_open(broker, "t", HANGING_ID, age_ms=LATE_MS)
+    write_open(broker, "t", HANGING_ID + 1, age_ms=0)
     for producer_id in (known, HANGING_ID + 1, 5):
         told = await refused(broker, "abort-transaction", topic="t", partition=0, producerId=str(producer_id))
         assert "hangs" in told

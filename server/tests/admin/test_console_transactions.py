@@ -12,10 +12,9 @@ import trio
 from ottla.server.admin.console import transactions_view
 from ottla.server.admin.console.requests import ask as ask_handler
 from ottla.server.broker import Broker
-from ottla.server.tests.console_client import ask, make_topic, running, write
+from ottla.server.tests.console_client import ask, make_topic, running, write, write_open
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
-from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
 
 LATE_MS = 1_000_000  # more than transaction.max.timeout.ms
@@ -53,18 +52,6 @@ async def begun(broker: Broker, transactional_id: str, *partitions: int) -> tupl
             0
         ] * len(partitions)
     return told.producer_id, told.producer_epoch
-
-
-def write_open(broker: Broker, producer_id: int, *, age_ms: int, epoch: int = 0) -> None:
-    """A batch of an open transaction in partition 0 of topic t."""
-    log, record = broker.partition("t", 0).log, Record(0, broker.now_ms() - age_ms, None, b"v")
-    guard = log.producer_state().start_verification(
-        producer_id, 0, epoch, supports_epoch_bump=False, now_ms=broker.now_ms()
-    )
-    batch = encode_batch(
-        [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True
-    )
-    log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=broker.now_ms(), guard=guard)
 
 
 async def test_without_transactions_there_are_none(tmp_path: Path) -> None:
@@ -107,10 +94,10 @@ async def test_a_transaction_that_no_coordinator_will_end_hangs(
     await make_topic(broker, "t", 1)
     known, epoch = await begun(broker, "known", 0)
     elsewhere, _ = await begun(broker, "in another transaction")
-    write_open(broker, known, age_ms=LATE_MS, epoch=epoch)
-    write_open(broker, elsewhere, age_ms=2 * LATE_MS)
-    write_open(broker, HANGING_ID, age_ms=3 * LATE_MS)
-    write_open(broker, HANGING_ID + 1, age_ms=0)
+    write_open(broker, "t", known, age_ms=LATE_MS, epoch=epoch)
+    write_open(broker, "t", elsewhere, age_ms=2 * LATE_MS)
+    write_open(broker, "t", HANGING_ID, age_ms=3 * LATE_MS)
+    write_open(broker, "t", HANGING_ID + 1, age_ms=0)
     write(broker, "t", [Record(0, 1, None, b"v")], producer_id=7, producer_epoch=3, base_sequence=5)
     told = (await ask(broker, "/api/producers?topic=t&partition=0")).json
     assert (told["count"], told["isSure"]) == (5, True)

@@ -39,11 +39,8 @@ LOCK_S = 30
 
 @pytest.fixture
 async def market() -> AsyncIterator[Market]:
-    market = Market()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(market.run)
+    async for market in in_market(1):
         yield market
-        nursery.cancel_scope.cancel()
 
 
 async def finished(answer: Any) -> Any:

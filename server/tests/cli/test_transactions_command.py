@@ -12,10 +12,9 @@ from ottla.server.broker import Broker
 from ottla.server.cli.client.cluster import Cluster
 from ottla.server.cli.client.transactions import Open, abort_in_partition, describe, open_in
 from ottla.server.tests.cli.commanded import Shell
+from ottla.server.tests.console_client import write_open
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.wire.record_encoding import encode_batch
-from ottla.wire.records import Record
 
 LATE_MS = 1_000_000  # more than transaction.max.timeout.ms
 UNKNOWN_ID = (1 << 40) + 1
@@ -55,17 +54,6 @@ def begun(cluster: Cluster) -> Callable[..., tuple[int, int]]:
         return cluster.patiently(ask)
 
     return begin
-
-
-def write_open(broker: Broker, topic: str, producer_id: int, *, age_ms: int, epoch: int = 0) -> None:
-    """A batch of an open transaction in partition 0."""
-    now_ms = broker.now_ms()
-    log, record = broker.partition(topic, 0).log, Record(0, now_ms - age_ms, None, b"v")
-    guard = log.producer_state().start_verification(producer_id, 0, epoch, supports_epoch_bump=False, now_ms=now_ms)
-    batch = encode_batch(
-        [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True
-    )
-    log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=now_ms, guard=guard)
 
 
 def test_ids_are_listed_and_described(ottla: Shell, topic: str, begun: Callable[..., tuple[int, int]]) -> None:

@@ -40,21 +40,10 @@ from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.coordination.journal import DamagedJournal
 from ottla.server.serving import StartupError, _startup_problem, _stopped
 from ottla.server.testing.memory.storage import MemoryStorage
+from ottla.server.tests.administered import at_once, disk_with
 
 DIRECTORY = Path("/data")
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)
-
-
-async def at_once(function: Any, *arguments: Any) -> Any:
-    await trio.lowlevel.checkpoint()
-    return function(*arguments)
-
-
-def disk() -> MemoryStorage:
-    storage = MemoryStorage()
-    storage.make_directory(str(DIRECTORY))
-    storage.sync_directory("/")
-    return storage
 
 
 def opened(storage: MemoryStorage) -> EmbeddedCoordination:
@@ -72,7 +61,7 @@ def tree(coordination: EmbeddedCoordination) -> dict[str, tuple[bytes, int, int]
 
 
 async def test_the_journal_serves_again_when_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/a", b"1")])
     storage.space_left = 10
@@ -89,7 +78,7 @@ async def test_the_journal_serves_again_when_there_is_room(caplog: pytest.LogCap
 
 
 async def test_nobody_sees_what_is_not_on_the_disk_yet() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     gate, seen = trio.Event(), list[str]()
 
     async def slow(function: Any, *arguments: Any) -> Any:
@@ -109,7 +98,7 @@ async def test_nobody_sees_what_is_not_on_the_disk_yet() -> None:
 
 
 async def test_a_multi_that_depends_on_a_refused_one_is_refused_with_it() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/a")])
     told: dict[str, Any] = {}
@@ -143,7 +132,7 @@ async def test_writers_of_one_entry_see_each_other() -> None:
         await gate.wait()
         return function(*arguments)
 
-    coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=slow, storage=disk())
+    coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=slow, storage=disk_with(DIRECTORY))
     coordination.open()
     told: list[Any] = []
 
@@ -174,7 +163,7 @@ async def test_writers_of_one_entry_see_each_other() -> None:
 
 @pytest.mark.parametrize("goes", range(4))
 async def test_a_cancelled_writer_takes_nothing_of_others_with_it(goes: int) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     gate = trio.Event()
 
     async def slow(function: Any, *arguments: Any) -> Any:
@@ -212,7 +201,7 @@ async def test_a_cancelled_writer_takes_nothing_of_others_with_it(goes: int) -> 
 
 
 async def test_a_writer_that_is_cancelled_before_it_begins_changes_nothing() -> None:
-    coordination = opened(disk())
+    coordination = opened(disk_with(DIRECTORY))
     with trio.CancelScope() as scope:
         scope.cancel()
         await coordination.multi([Create("/a")])
@@ -232,7 +221,7 @@ async def write_in_vain(coordination: EmbeddedCoordination, operation: Operation
 
 
 async def test_a_failed_sync_breaks_the_journal_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/a")])
     storage.fail = lambda operation, path: OSError(errno.ENOSPC, "late") if operation == "sync" else None
@@ -246,7 +235,7 @@ async def test_a_failed_sync_breaks_the_journal_and_says_so(caplog: pytest.LogCa
 
 
 async def test_who_waits_for_a_broken_journal_hears_that_this_is_the_end() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/a")])
     storage.fail = lambda operation, path: OSError(errno.EIO, "broken") if operation == "sync" else None
@@ -259,7 +248,7 @@ async def test_who_waits_for_a_broken_journal_hears_that_this_is_the_end() -> No
 
 @pytest.mark.parametrize("at", [2, 5, 12])  # in the length, the checksum, the contents
 async def test_a_journal_that_is_damaged_before_its_end_is_left_alone(at: int) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/first", b"1")])
     at += storage.size(coordination.path)
@@ -274,7 +263,7 @@ async def test_a_journal_that_is_damaged_before_its_end_is_left_alone(at: int) -
 
 
 async def test_a_broker_starts_on_a_full_disk() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/a", b"1")])
     coordination.close()
@@ -288,7 +277,7 @@ async def test_a_broker_starts_on_a_full_disk() -> None:
 
 
 async def test_a_start_whose_journal_has_no_room_ends_with_one_line() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     opened(storage).close()
     storage.space_left = 0
     coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=at_once, storage=storage)
@@ -323,7 +312,7 @@ async def test_real_files_that_may_not_grow_serve_again_when_they_may(tmp_path: 
 
 
 async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     stop = SimpleNamespace(requested=trio.Event())
 
@@ -340,7 +329,7 @@ async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytes
 
 
 async def test_a_writer_that_waits_for_room_does_not_spin(autojump_clock: MockClock) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = opened(storage)
     await coordination.multi([Create("/a")])
     storage.space_left = 0
@@ -358,7 +347,7 @@ async def test_a_writer_that_waits_for_room_does_not_spin(autojump_clock: MockCl
 
 
 async def test_who_starts_does_not_wait_for_room(autojump_clock: MockClock) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     opened(storage).close()
     coordination = opened(storage)
     coordination.is_patient = False
@@ -378,7 +367,7 @@ async def test_who_starts_does_not_wait_for_room(autojump_clock: MockClock) -> N
 
 
 async def test_the_tree_is_open_as_long_as_it_runs() -> None:
-    coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=at_once, storage=disk())
+    coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=at_once, storage=disk_with(DIRECTORY))
     async with trio.open_nursery() as nursery:
         await nursery.start(coordination.run)
         assert await coordination.multi([Create("/a")]) == ["/a"]
@@ -485,7 +474,7 @@ async def test_every_call_to_the_disk_fails_once(restart: Restart, code: int, mo
     monkeypatch.setattr(embedded, "GARBAGE_MIN", 6)
     kinds: set[str] = set()
     for number in itertools.count(1):
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         coordination, ledger = opened(storage), Ledger()
         await ledger.write(coordination, Create("/before"))
         storage.fail = fail = FailOnce(number, code)
@@ -512,7 +501,7 @@ async def test_every_call_to_the_disk_fails_once(restart: Restart, code: int, mo
 @pytest.mark.parametrize("restart", [in_order, killed, powered_off])
 async def test_every_byte_may_be_the_last_there_is_room_for(restart: Restart) -> None:
     for room in range(0, 900, 13):
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         coordination, ledger = opened(storage), Ledger()
         await ledger.write(coordination, Create("/before"))
         storage.space_left = room
@@ -529,7 +518,7 @@ async def test_every_byte_may_be_the_last_there_is_room_for(restart: Restart) ->
 @pytest.mark.parametrize("code", ERRNOS, ids=errno.errorcode.__getitem__)
 async def test_a_start_whose_calls_fail_loses_nothing(code: int) -> None:
     for number in itertools.count(1):
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         coordination, ledger = opened(storage), Ledger()
         await converse(coordination, ledger)
         coordination.close()

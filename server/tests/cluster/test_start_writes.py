@@ -22,7 +22,7 @@ from ottla.server.cluster.coordination import embedded
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.coordination.journal import JOURNAL_NAME
 from ottla.server.testing.memory.storage import MemoryStorage
-from ottla.server.tests.administered import AdministeredBroker, at_once, opened
+from ottla.server.tests.administered import AdministeredBroker, at_once, disk_with, opened
 from ottla.wire.errors import KafkaError
 
 DIRECTORY = Path("/data")
@@ -40,13 +40,6 @@ LOOKS = frozenset(("exists", "is_directory", "modified_ms", "names", "read", "si
 """The calls to the disk that change nothing there. With one of them a power cut changes no more than with the next one."""
 
 Picture = dict[str, tuple[bytes, int, int]]
-
-
-def disk() -> MemoryStorage:
-    storage = MemoryStorage()
-    storage.make_directory(str(DIRECTORY))
-    storage.sync_directory("/")
-    return storage
 
 
 def tree_on(storage: MemoryStorage) -> EmbeddedCoordination:
@@ -114,7 +107,7 @@ async def test_all_or_nothing_of_what_was_kept_outlives_a_power_cut(
     *, has_journal: bool, code: int, is_last: bool
 ) -> None:
     for number in itertools.count(1):
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         before: Picture = {}
         if has_journal:
             old = tree_on(storage)
@@ -137,7 +130,7 @@ async def test_what_was_kept_is_there_although_nothing_is_written_after_it(code:
     """A rewritten file has to have its name for good, or the power cut would bring back the one before it."""
     first = STEPS[: STEPS.index(None) + 1]
     for number, seed in ((number, seed) for number in itertools.count(1) for seed in range(6)):
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         storage.fail = call = Call(number, code, is_last=False)
         possible = await start_later(storage, first)
         storage.fail = None
@@ -149,7 +142,7 @@ async def test_what_was_kept_is_there_although_nothing_is_written_after_it(code:
 
 async def test_what_could_not_be_kept_is_kept_by_the_next_attempt() -> None:
     for number, seed in ((number, seed) for number in itertools.count(1) for seed in range(6)):
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         coordination = tree_on(storage)
         coordination.write_later()
         coordination.open()
@@ -170,7 +163,7 @@ async def test_what_could_not_be_kept_is_kept_by_the_next_attempt() -> None:
 async def test_what_is_to_be_written_later_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the journal has grown so long meanwhile that it would be rewritten."""
     monkeypatch.setattr(embedded, "GARBAGE_MIN", 10)
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = tree_on(storage)
     coordination.write_later()
     coordination.open()
@@ -186,7 +179,7 @@ async def test_what_is_to_be_written_later_is_written_once(monkeypatch: pytest.M
 
 
 async def test_what_is_written_later_is_seen_at_once_and_is_nowhere_without_keep() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = tree_on(storage)
     coordination.write_later()
     coordination.open()
@@ -200,7 +193,7 @@ async def test_what_is_written_later_is_seen_at_once_and_is_nowhere_without_keep
 
 
 async def test_after_the_start_each_multi_is_on_the_disk_when_it_is_answered() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     coordination = tree_on(storage)
     coordination.write_later()
     coordination.open()
@@ -214,7 +207,7 @@ async def test_after_the_start_each_multi_is_on_the_disk_when_it_is_answered() -
 
 
 async def test_a_full_disk_that_has_room_for_the_changes_alone_keeps_them(caplog: pytest.LogCaptureFixture) -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     old = tree_on(storage)
     old.open()
     await old.multi([Create("/long", b"x" * 2_000)])

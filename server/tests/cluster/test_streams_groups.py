@@ -6,11 +6,9 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.streams_topics import StreamsTopics
-from ottla.server.dispatch.dispatch import all_routes
-from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.administered import AdministeredBroker, ask, opened
 from ottla.server.tests.api.test_config_handlers import SET, change
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -26,7 +24,6 @@ from ottla.wire.messages.streams_group import (
     Topology,
     TopologyDescription,
 )
-from ottla.wire.schema import Message
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
@@ -35,14 +32,6 @@ SETTINGS = {
 }
 MISSING_INTERNAL_TOPICS, MISSING_CLIENT_TAGS = 3, 6
 GROUP = 32
-
-
-async def ask(broker: AdministeredBroker, request: Message, version: int = 1) -> Any:
-    """Send a request through its codec and its handler, and the answer through its codec."""
-    route = all_routes()[request.api_key]
-    received = type(request).decode(request.encode(version), version)
-    response = await finished(route.handler(received, broker.context(version)))
-    return type(response).decode(response.encode(version), version)
 
 
 def join(*sources: str, member: str = "m", store: TopicInfo | None = None) -> StreamsGroupHeartbeatRequest:
@@ -85,21 +74,21 @@ async def with_source(directory: Path) -> AdministeredBroker:
     broker = await opened(directory, SETTINGS)
     await broker.administration.create_topics([NewTopic(name="source", partition_count=2)])
     await ask(broker, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6)
-    while (await ask(broker, beat(5))).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+    while (await ask(broker, beat(5), 1)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         await trio.lowlevel.checkpoint()
     return broker
 
 
 async def test_internal_topics_are_created_and_then_there_are_tasks(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = await with_source(tmp_path)
-    first = await ask(broker, join("source", store=store("g-store", cleanup_policy="compact")))
+    first = await ask(broker, join("source", store=store("g-store", cleanup_policy="compact")), 1)
     assert [each.status_code for each in first.status] == [MISSING_INTERNAL_TOPICS]
     while broker.cluster.topics.get("g-store") is None:
         await trio.sleep(0.01)
     topic = broker.cluster.topics.get("g-store")
     assert topic is not None and len(topic.partitions) == 2
     assert broker.log_config("g-store").is_compacted
-    answer = await ask(broker, beat(first.member_epoch))
+    answer = await ask(broker, beat(first.member_epoch), 1)
     assert [(each.subtopology_id, each.partitions) for each in answer.active_tasks] == [("0", [0, 1])]
     assert answer.status == []
 
@@ -108,6 +97,7 @@ async def test_internal_topics_are_created_and_then_there_are_tasks(tmp_path: Pa
         StreamsGroupDescribeRequest(
             group_ids=["g", "", "none"], include_authorized_operations=True, include_topology_description=True
         ),
+        1,
     )
     states = [(each.error_code, each.group_state, each.topology_description_status) for each in described.groups]
     assert states == [(0, "Stable", 1), (ErrorCode.INVALID_GROUP_ID, "", 0), (ErrorCode.GROUP_ID_NOT_FOUND, "", 0)]
@@ -119,11 +109,11 @@ async def test_internal_topics_are_created_and_then_there_are_tasks(tmp_path: Pa
 
 async def test_members_hear_why_a_topic_cannot_be_created(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = await with_source(tmp_path)
-    first = await ask(broker, join("source", store=store("g-store", no_such="setting")))
+    first = await ask(broker, join("source", store=store("g-store", no_such="setting")), 1)
     (status,) = first.status
     assert status.status_detail == "Internal topics are missing: g-store"
     await trio.sleep(1)
-    (status,) = (await ask(broker, beat(first.member_epoch))).status
+    (status,) = (await ask(broker, beat(first.member_epoch), 1)).status
     assert status.status_detail.startswith("Internal topics are missing: g-store; Creation failed: g-store (")
     assert status.status_detail.endswith(").")
     await broker.stop()
@@ -133,12 +123,12 @@ async def test_the_brokers_assignment_interval_counts_as_soon_as_it_is_changed(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     broker = await with_source(tmp_path)
-    assert (await ask(broker, join("source"))).status == []
+    assert (await ask(broker, join("source"), 1)).status == []
     await change(broker, (4, "", [("group.streams.assignment.interval.ms", SET, "15000")]))
-    (status,) = (await ask(broker, join("source", member="n"))).status
+    (status,) = (await ask(broker, join("source", member="n"), 1)).status
     assert status.status_detail == "Assignment delayed due to the configured assignment interval."
     await change(broker, (4, "", [("group.streams.assignment.interval.ms", SET, "0")]))
-    assert (await ask(broker, beat(2))).status == []
+    assert (await ask(broker, beat(2), 1)).status == []
     await broker.stop()
 
 
@@ -185,25 +175,25 @@ def test_what_cannot_be_ordered_at_all_fails_at_once() -> None:
 
 async def test_topologies_with_impossible_names_are_refused(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = await with_source(tmp_path)
-    internal = await ask(broker, join("source", "__consumer_offsets"))
+    internal = await ask(broker, join("source", "__consumer_offsets"), 1)
     assert internal.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
     assert internal.error_message == (
         "Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology is prohibited."
     )
-    invalid = await ask(broker, join("source", "what?", "no/way"))
+    invalid = await ask(broker, join("source", "what?", "no/way"), 1)
     assert invalid.error_message == "Topic names what?,no/way are not valid topic names."
-    assert (await ask(broker, join("source", member=" "))).error_message == "MemberId can't be empty."
+    assert (await ask(broker, join("source", member=" "), 1)).error_message == "MemberId can't be empty."
     await broker.stop()
 
 
 async def test_a_group_may_have_other_settings_than_the_broker(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = await with_source(tmp_path)
-    first = await ask(broker, join("source"))
+    first = await ask(broker, join("source"), 1)
     assert (first.heartbeat_interval_ms, first.status) == (5000, [])
     settings = {"streams.heartbeat.interval.ms": "7000", "streams.rack.aware.assignment.tags": "zone"}
     group = (GROUP, "g", [(name, SET, value) for name, value in settings.items()])
     assert await change(broker, group) == [(0, None)]
-    then = await ask(broker, beat(first.member_epoch))
+    then = await ask(broker, beat(first.member_epoch), 1)
     assert then.heartbeat_interval_ms == 7000 and then.member_epoch > first.member_epoch
     assert [each.status_code for each in then.status] == [MISSING_CLIENT_TAGS]
     await broker.stop()

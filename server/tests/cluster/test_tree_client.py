@@ -43,6 +43,7 @@ from ottla.server.cluster.coordination.sockets import FramedSocket, HeldElsewher
 from ottla.server.cluster.coordination.tree_client import ServedCoordination
 from ottla.server.cluster.coordination.tree_server import TreeBroken, hold_tree, serve_tree
 from ottla.server.testing.memory.storage import MemoryStorage
+from ottla.server.tests.administered import disk_with
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 60.0  # for what is not about silence
@@ -417,7 +418,7 @@ async def test_a_probe_does_not_wait_for_the_end_of_a_long_answer(holder: Holder
 
 async def test_no_time_runs_while_the_holder_is_away(tmp_path: Path, mock_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
-        holder = Holder(nursery, tmp_path / "socket", disk())
+        holder = Holder(nursery, tmp_path / "socket", disk_with(DIRECTORY))
         await holder.open()
         silent = Raw(holder.path)
         session_id = await silent.greeted(6_000)
@@ -520,17 +521,10 @@ async def test_notices_that_nobody_receives_are_bounded(holder: Holder, monkeypa
 # --- a full disk, a broken one, and deaths ----------------------------------------------------------------------------
 
 
-def disk() -> MemoryStorage:
-    storage = MemoryStorage()
-    storage.make_directory(str(DIRECTORY))
-    storage.sync_directory("/")
-    return storage
-
-
 async def test_want_of_room_reaches_the_members(tmp_path: Path, autojump_clock: MockClock) -> None:
     autojump_clock.autojump_threshold = 0.05
     async with trio.open_nursery() as nursery:
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         holder = Holder(nursery, tmp_path / "socket", storage)
         await holder.open()
         member, other = await holder.member(), await holder.member()
@@ -555,7 +549,7 @@ async def test_want_of_room_reaches_the_members(tmp_path: Path, autojump_clock: 
 
 
 async def test_a_full_disk_keeps_a_holder_from_starting() -> None:
-    storage = disk()
+    storage = disk_with(DIRECTORY)
     first = EmbeddedCoordination(DIRECTORY, storage=storage, is_served=True)
     first.open()
     await first.multi([Create("/a")])
@@ -567,7 +561,7 @@ async def test_a_full_disk_keeps_a_holder_from_starting() -> None:
 
 async def test_a_broken_journal_ends_the_holder_and_all_sessions(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
-        storage = disk()
+        storage = disk_with(DIRECTORY)
         holder = Holder(nursery, tmp_path / "socket", storage)
         await holder.open()
         member = await holder.member()
@@ -646,7 +640,7 @@ async def test_the_holder_dies_at_every_step_of_a_multi(
     for number in itertools.count(1):
         connections.clear()
         async with trio.open_nursery() as nursery:
-            storage = disk()
+            storage = disk_with(DIRECTORY)
             holder = Holder(nursery, tmp_path / "socket", storage)
             await holder.open()
             member = await holder.member()
@@ -688,7 +682,7 @@ async def test_every_call_to_the_disk_fails_once_for_a_member(tmp_path: Path, mo
     monkeypatch.setattr(embedded_module, "GARBAGE_MIN", 6)
     for number in itertools.count(1):
         async with trio.open_nursery() as nursery:
-            storage = disk()
+            storage = disk_with(DIRECTORY)
             holder = Holder(nursery, tmp_path / "socket", storage)
             await holder.open()
             member = await holder.member()

@@ -26,6 +26,7 @@ from ottla.server.cluster.coordination.tree_server import hold_tree
 from ottla.server.launch.supervisor import Report
 from ottla.server.launch.workers_command import _keep
 from ottla.server.testing.memory.storage import MemoryStorage
+from ottla.server.tests.administered import disk_with
 
 DIRECTORY = Path("/data")
 JOURNAL = str(DIRECTORY / JOURNAL_NAME)
@@ -35,9 +36,7 @@ NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
     """What a holder has its journal on; it looks again and again at once."""
-    storage = MemoryStorage()
-    storage.make_directory(str(DIRECTORY))
-    storage.sync_directory("/")
+    storage = disk_with(DIRECTORY)
     monkeypatch.setattr(tree_server, "EmbeddedCoordination", partial(EmbeddedCoordination, storage=storage))
     monkeypatch.setattr(tree_server, "RETRY_S", 0.01)
     monkeypatch.setattr(tree_server, "RETRY_S_MAX", 0.01)

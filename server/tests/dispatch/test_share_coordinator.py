@@ -6,12 +6,10 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.dispatch.dispatch import all_routes
-from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.administered import AdministeredBroker, ask, opened
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.share_group_state import (
@@ -29,21 +27,12 @@ from ottla.wire.messages.share_group_state import (
 from ottla.wire.messages.share_group_state import InitializeStatePartition as InitializedPartition
 from ottla.wire.messages.share_group_state import ReadStatePartition as ReadPartition
 from ottla.wire.messages.share_group_state import ReadStatePartition as SummarizedPartition
-from ottla.wire.schema import Message
 
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "3",
     "share.coordinator.state.topic.prune.interval.ms": "1000",
     "share.coordinator.snapshot.update.records.per.snapshot": "2",
 }
-
-
-async def ask(broker: AdministeredBroker, request: Message, version: int = 0) -> Any:
-    """Send a request through its codec and its handler, and the answer through its codec."""
-    route = all_routes()[request.api_key]
-    received = type(request).decode(request.encode(version), version)
-    response = await finished(route.handler(received, broker.context(version)))
-    return type(response).decode(response.encode(version), version)
 
 
 def initialize(topic_id: bytes, start_offset: int = 0) -> InitializeShareGroupStateRequest:

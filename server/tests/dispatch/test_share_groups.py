@@ -6,11 +6,9 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.dispatch.dispatch import all_routes
-from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.administered import AdministeredBroker, ask, opened
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -29,21 +27,12 @@ from ottla.wire.messages.share_group import (
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
-from ottla.wire.schema import Message
 
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
     "group.share.assignment.interval.ms": "0",
 }
-
-
-async def ask(broker: AdministeredBroker, request: Message, version: int = 0) -> Any:
-    """Send a request through its codec and its handler, and the answer through its codec."""
-    route = all_routes()[request.api_key]
-    received = type(request).decode(request.encode(version), version)
-    response = await finished(route.handler(received, broker.context(version)))
-    return type(response).decode(response.encode(version), version)
 
 
 async def with_topic(directory: Path) -> AdministeredBroker:
