@@ -1,6 +1,7 @@
 """Kafka's Java clients: clients/java/Scenarios.java does the work, what it has to find is said here."""
 
 import pytest
+from compat_tests.conftest import KEEP_EVERYTHING
 
 ASSIGNORS = "org.apache.kafka.clients.consumer"
 
@@ -113,7 +114,8 @@ def test_admin_groups(scenario, topic):
 
 
 def test_a_topic_is_copied_exactly_once(scenario, make_topic):
-    answer = scenario("transactions", make_topic(partitions=2), make_topic())
+    source = make_topic(partitions=2, configs=KEEP_EVERYTHING)
+    answer = scenario("transactions", source, make_topic(configs=KEEP_EVERYTHING))
     assert answer == {"aborted": "true", "copied": "100", "values": "100"}
 
 

@@ -15,6 +15,7 @@ import aiokafka
 import pytest
 from compat_tests.apache.brokers import write_properties
 from compat_tests.clients.test_kafkajs import SCENARIOS
+from compat_tests.conftest import KEEP_EVERYTHING
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.guarded import GROUP, READ, TOPIC, WRITE, GuardedOttla
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -63,7 +64,7 @@ def new_client(guarded: GuardedOttla, unique: Callable[[str], str]) -> Callable[
             user = unique("user")
             guarded.add_user(user)
         made = Client(guarded, user, unique("topic"), unique("group"))
-        guarded.admin.create_topics([NewTopic(made.topic, 1, 1)])[made.topic].result(60)
+        guarded.admin.create_topics([NewTopic(made.topic, 1, 1, config=KEEP_EVERYTHING)])[made.topic].result(60)
         return made
 
     return new

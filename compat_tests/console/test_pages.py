@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
+from compat_tests.conftest import KEEP_EVERYTHING
 from compat_tests.registry.conftest import RegistryProcess
 from compat_tests.support.brokers import OttlaProcess, free_port, serve_until
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -139,7 +140,7 @@ def test_the_last_hour_is_drawn_with_axes_and_units(browser: Browser, console: s
 
 def test_a_topic_tells_which_records_were_removed(browser: Browser, console: str, broker: OttlaProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("trimmed", 1)])["trimmed"].result(60)
+    admin.create_topics([NewTopic("trimmed", 1, config=KEEP_EVERYTHING)])["trimmed"].result(60)
     produce(broker, "trimmed", *[f"old {number}" for number in range(7)], timestamp=1_764_331_200_000)
     admin.delete_records([TopicPartition("trimmed", 0, 5)])[TopicPartition("trimmed", 0)].result(60)
     browser.open(f"{console}#/topic/trimmed")
@@ -378,9 +379,10 @@ def test_records_are_followed_live(browser: Browser, console: str, broker: Ottla
 
 @pytest.fixture(scope="module")
 def reader(broker: OttlaProcess) -> Iterator[Consumer]:
-    """The only member of a group that is three records behind."""
+    """The only member of a group that is three records behind. Nobody polls it while browsers look."""
     produce(broker, "orders", "one", "two", "three", partition=0)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "shop <b>", "enable.auto.commit": False})
+    patient = {"enable.auto.commit": False, "max.poll.interval.ms": 3_600_000}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "shop <b>"} | patient)
     consumer.subscribe(["orders"])
     serve_until(consumer, consumer.assignment, "partitions are assigned", 60)
     _, end = consumer.get_watermark_offsets(TopicPartition("orders", 0), 60)
@@ -837,7 +839,8 @@ def emptied(broker: OttlaProcess) -> None:
 @pytest.fixture(scope="module")
 def transaction(broker: OttlaProcess) -> Iterator[Producer]:
     """An open transaction in partition 1 of busy."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "till <b>"})
+    patient = {"transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "till <b>"} | patient)
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("busy", b"nobody knows yet", partition=1)

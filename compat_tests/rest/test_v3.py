@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from compat_tests.conftest import KEEP_EVERYTHING
 from compat_tests.rest.conftest import Answer
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -33,7 +34,9 @@ def ask(proxy):
 @pytest.fixture
 def topic(ask, unique):
     name = unique("rest3")
-    made = ask("POST", "/topics", {"topic_name": name, "partitions_count": 2, "replication_factor": 1})
+    content = {"topic_name": name, "partitions_count": 2, "replication_factor": 1}
+    for_ever = [{"name": each, "value": value} for each, value in KEEP_EVERYTHING.items()]
+    made = ask("POST", "/topics", content | {"configs": for_ever})
     assert made.status == 201, made
     return name
 
