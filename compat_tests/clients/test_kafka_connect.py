@@ -43,9 +43,11 @@ def worker(java_with_tools, bootstrap, unique, tmp_path, wait_until):
 
 
 def ask(address, path, body=None):
-    """The worker's answer to GET, or to POST where there is a body; None while it has none."""
+    """The worker's answer to GET, or to PUT where there is a body; None while it has none, as when its group rebalances."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        address + path, data, {"Content-Type": "application/json"}, method="PUT" if data else "GET"
+    )
     with (
         contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError),
         urllib.request.urlopen(request, timeout=30) as answer,
@@ -63,10 +65,14 @@ def test_connect_copies_a_file_through_a_topic(worker, topic, tmp_path, wait_unt
         "sink": {"connector.class": f"{FILE}SinkConnector", "file": str(sink), "topics": topic},
     }
     for name, config in connectors.items():
-        assert ask(worker, "/connectors", {"name": name, "config": config | {"tasks.max": "1"}})["name"] == name
+        made = wait_until(
+            lambda at=name, to=config: ask(worker, f"/connectors/{at}/config", to | {"tasks.max": "1"}), "it is made"
+        )
+        assert made["name"] == name
     wait_until(lambda: sink.exists() and sink.read_text() == "".join(lines), "the lines are copied")
     with source.open("a") as more:
         more.write("one more\n")
     wait_until(lambda: sink.read_text().endswith("one more\n"), "the new line is copied")
-    assert ask(worker, "/connectors/source/status")["tasks"][0]["state"] == "RUNNING"
-    assert sorted(ask(worker, "/connectors")) == ["sink", "source"]
+    told = wait_until(lambda: ask(worker, "/connectors/source/status"), "its state is told")
+    assert told["tasks"][0]["state"] == "RUNNING"
+    assert sorted(wait_until(lambda: ask(worker, "/connectors"), "the connectors are told")) == ["sink", "source"]

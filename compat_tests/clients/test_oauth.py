@@ -52,7 +52,7 @@ def settings(issuer: str) -> dict[str, str]:
         "listener.name.signed.sasl.oauthbearer.expected.audience": "kafka,other",
         "listener.name.signed.sasl.oauthbearer.expected.issuer": "https://issuer/",
         "listener.name.open.oauthbearer.sasl.jaas.config": f"{MODULE} required"
-        ' unsecuredValidatorRequiredScope="all" unsecuredValidatorAllowableClockSkewMs="3000"'
+        ' unsecuredValidatorRequiredScope="all" unsecuredValidatorAllowableClockSkewMs="30000"'
         ' unsecuredLoginStringClaim_sub="broker";',  # without it Kafka's own login at this listener ends the start
         "num.partitions": "1",
     }
@@ -181,8 +181,7 @@ def test_librdkafka_hears_that_its_token_is_wrong(ottla: Ports) -> None:
         return signed(claims(aud="elsewhere")), time.time() + 600
 
     producer = Producer(librdkafka(ottla.signed, oauth_cb=token) | {"error_cb": failures.append})
-    serve_until(producer, lambda: failures, "the failure is told")
-    assert "invalid_token" in str(failures)
+    serve_until(producer, lambda: "invalid_token" in str(failures), "the failure is told")
 
 
 class Tokens(AbstractTokenProvider):
@@ -382,10 +381,10 @@ OPEN = {
     "signed": lambda: signed(claims()),
     "signature": lambda: unsigned(claims()) + "AAAA",
     "none in capitals": lambda: unsigned(claims(), {"alg": "NONE"}),
-    "expired": lambda: unsigned(claims(exp=now(-5))),
+    "expired": lambda: unsigned(claims(exp=now(-60))),
     "expired within the skew": lambda: unsigned(claims(exp=now(-1))),
     "no end": lambda: unsigned(claims(exp=None)),
-    "of the future": lambda: unsigned(claims(iat=now(60))),
+    "of the future": lambda: unsigned(claims(iat=now(200))),
     "issued after its end": lambda: unsigned(claims(iat=now(2), exp=now(1))),
     "not yet": lambda: unsigned(claims(nbf=now(100))),
     "no user": lambda: unsigned(claims(sub=None)),

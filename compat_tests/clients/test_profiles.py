@@ -26,10 +26,10 @@ def test_kafka_python_finds_the_release_and_uses_its_record_format(name):
         consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
         try:
             assert producer.config["api_version"] == RELEASES[name]
-            sent = producer.send("t", b"value", key=b"key", timestamp_ms=1_000).get(20)
+            sent = producer.send("t", b"value", key=b"key", timestamp_ms=1_000).get(60)
             assert (sent.offset, sent.timestamp) == (0, 1_000)
             consumer.assign([TopicPartition("t", 0)])
-            ((record,),) = consumer.poll(20_000, max_records=1).values()
+            ((record,),) = consumer.poll(60_000, max_records=1).values()
             assert (record.key, record.value, record.timestamp) == (b"key", b"value", 1_000)
         finally:
             consumer.close()
@@ -58,7 +58,7 @@ def test_kafka_python_that_is_told_0_10_works_with_a_cluster():
         producer = KafkaProducer(**old, enable_idempotence=False)
         consumer = KafkaConsumer("t", **old, group_id="g", auto_offset_reset="earliest")
         try:
-            producer.send("t", b"value").get(20)
+            producer.send("t", b"value").get(60)
             assert next(consumer).value == b"value"
             consumer.commit()
         finally:

@@ -58,6 +58,7 @@ def test_a_pipelined_producer_keeps_its_epoch_and_every_record_is_there_once(bro
         "bootstrap.servers": broker.bootstrap,
         "enable.idempotence": True,
         "linger.ms": 1,
+        "batch.num.messages": 20,  # at least a hundred requests, however fast they are answered
         "compression.type": compression,
         "retry.backoff.ms": 5,
         "retry.backoff.max.ms": 10,
@@ -72,7 +73,7 @@ def test_a_pipelined_producer_keeps_its_epoch_and_every_record_is_there_once(bro
             partition=number % PARTITIONS,
             on_delivery=lambda error, message: failed.append(error) if error else delivered.append(message),
         )
-        producer.poll(0.001)  # not faster, or all that waits goes into a few large batches
+        producer.poll(0.001)
     assert producer.flush(60) == 0
     assert failed == []
     assert len(delivered) == RECORDS
