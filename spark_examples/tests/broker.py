@@ -1,10 +1,11 @@
 """A broker process for the examples, one that is there already, and a schema registry."""
 
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from compat_tests.support.brokers import free_port
 
 
 class Broker:
@@ -13,7 +14,7 @@ class Broker:
     def __init__(self, directory: Path, *settings: str) -> None:
         self.directory = directory
         self.settings = settings
-        self.port = 0
+        self.port = free_port()
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -30,7 +31,7 @@ class Broker:
             command += ["--override", setting]
         with open(self.directory / "stderr.log", "a") as errors:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        self.port = self._listening_port(self.process)
+        self._wait_until_it_listens(self.process)
 
     def kill(self) -> None:
         """SIGKILL: no farewell to clients, nothing written that was not written before."""
@@ -46,11 +47,11 @@ class Broker:
             self.process.stdout.close()
             self.process = None
 
-    def _listening_port(self, process: subprocess.Popen[str]) -> int:
+    def _wait_until_it_listens(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            if found := re.search(r"listening on \S*?127\.0\.0\.1:(\d+)", line):
-                return int(found[1])
+            if "listening on" in line:
+                return
         raise AssertionError("the broker did not start:\n" + (self.directory / "stderr.log").read_text())
 
 

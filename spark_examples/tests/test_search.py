@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
@@ -67,10 +66,28 @@ def topic(broker, tmp_path) -> str:
     return name
 
 
-def quickly(seconds: float) -> None:
-    """Wait as long as the feed asks for, and no other pause."""
-    if seconds >= 1:
-        time.sleep(seconds)
+class Clock:
+    """The feed's, in which time passes only while a client waits as long as the feed asks for: its other pauses are none.
+
+    A client that is slow by itself would never connect so often that it is refused.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1_767_225_600.0
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        if seconds >= 1:
+            self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(feed, "time", clock)
+    return clock
 
 
 def read(text: bytes) -> list[sse.Event]:
@@ -105,10 +122,10 @@ def test_an_event_that_is_too_long_is_cut_and_the_next_one_is_whole(monkeypatch)
     assert found[0].data.startswith(b"xxx") and found[-1].data == b"b"
 
 
-def test_nothing_of_a_feed_is_lost(serve):
+def test_nothing_of_a_feed_is_lost(serve, clock):
     told: list[str] = []
     server = serve([b'"%d"' % number for number in range(500)])
-    found = list(sse.follow(server.url, tell=told.append, sleep=quickly))
+    found = list(sse.follow(server.url, tell=told.append, sleep=clock.sleep))
     assert list(dict.fromkeys(each.id for each in found)) == [str(number + 1) for number in range(500)]
     assert all(each.data == b'"%d"' % (int(each.id) - 1) for each in found)
     assert len(found) > 500, "the feed has repeated nothing"
@@ -151,7 +168,7 @@ def test_what_is_no_post(value, problem):
         example.posts.post_of(value)
 
 
-def test_facets_are_those_that_were_written(spark, broker, topic, serve, tmp_path):
+def test_facets_are_those_that_were_written(spark, broker, topic, serve, clock, tmp_path):
     """The producer ends in the middle, with records that are not acknowledged, and goes on."""
     example.record.record(broker.bootstrap, topic, tmp_path, records=300)
     recorded = feed.recording(broker.bootstrap, f"{topic}-recorded")
@@ -159,7 +176,7 @@ def test_facets_are_those_that_were_written(spark, broker, topic, serve, tmp_pat
     position = tmp_path / "feed-position"
     for some in (450, None):
         with closing(produce.Writer(broker.bootstrap, topic, position)) as writer:
-            came = sse.follow(server.url, writer.position(), tell=lambda line: None, sleep=quickly)
+            came = sse.follow(server.url, writer.position(), tell=lambda line: None, sleep=clock.sleep)
             for event in itertools.islice(came, some):
                 writer.write(event)
                 if int(event.id) % 100 == 0:
