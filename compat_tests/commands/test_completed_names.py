@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from ottla.server.cli import completion
 from ottla.server.cli.completion import candidates
 
 
@@ -17,6 +18,7 @@ def names(ottla, created, unique):
 
 
 def test_names_are_completed(names, servers, monkeypatch):
+    monkeypatch.setattr(completion, "LIMIT_S", 60)
     topic, group = names
     begun = topic[:-4]
     for line, wanted in (

@@ -10,7 +10,7 @@ import pytest
 from compat_tests.docs.pages import DOCS, Snippet, snippets
 from compat_tests.docs.snippets import Reader
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess
-from compat_tests.support.groups import ask_coordinator
+from compat_tests.support.groups import ask_coordinator, wait_for_groups
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
@@ -113,6 +113,7 @@ def produce(bootstrap: str, lines: list[bytes]) -> None:
 
 def check_everything_is_there(bootstrap: str) -> None:
     assert records(bootstrap) == LINES
+    wait_for_groups(bootstrap)  # librdkafka does not ask again
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")]).values()
     assert [(each.topic, each.offset) for each in asked.result(60).topic_partitions] == [("orders", READ)]

@@ -18,7 +18,6 @@ def student(tmp_path: Path):
 def take(student: Student, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Write the text of a lesson to a page, and have the student take it."""
     monkeypatch.setattr(lessons, "ROOT", tmp_path)
-    monkeypatch.setattr(lessons, "PATIENCE_S", 5)
 
     def take(page: str) -> None:
         (tmp_path / "lesson.md").write_text(page)
@@ -89,11 +88,12 @@ def test_a_lesson_kills_only_processes_that_it_has_shown(take) -> None:
     take(block("echo pid $$", "pid 40002") + "```sh\ntrue kill 40002\n```\n")
 
 
-def test_a_second_terminal_runs_until_ctrl_c(take, student: Student) -> None:
+def test_a_second_terminal_runs_until_ctrl_c(take, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "<!-- terminal: a -->\n```sh\ntrap 'echo ended; exit' INT; echo ready; while :; do sleep 0.1; done\n```\n\n"
     page += "<!-- terminal: a -->\n```text\nready\n```\n\nPress Ctrl-C.\n\n<!-- Ctrl-C: a -->\n\n"
     page += "<!-- terminal: a -->\n```text\nended\n```\n"
     take(page)
+    monkeypatch.setattr(lessons, "PATIENCE_S", 5)
     with pytest.raises(Differs):
         take(page.replace("ended\n```", "never\n```"))
 

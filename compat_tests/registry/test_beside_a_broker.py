@@ -34,9 +34,10 @@ def test_it_is_started_again_and_ends_with_the_broker(tmp_path: Path, number: si
         broker = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         wait_until(lambda: answers(url), "the registry answers")
-        [child] = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+        children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children")
+        [child] = children.read_text().split()
         os.kill(int(child), signal.SIGKILL)
-        wait_until(lambda: not answers(url), "the registry is gone")
+        wait_until(lambda: child not in children.read_text().split(), "the registry is gone")
         wait_until(lambda: answers(url), "the registry answers again")
         broker.send_signal(number)
         broker.wait(60)
