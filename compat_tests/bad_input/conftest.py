@@ -18,7 +18,7 @@ def address(broker):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def bystander(address, broker):
+def bystander(address, broker, wait_until):
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
@@ -27,6 +27,8 @@ def bystander(address, broker):
     admin.close()
     thread = Bystander(address, topic)
     thread.start()
+    # Its first turn loads kafka-python's messages, for which a busy machine has taken more time than a wait may.
+    wait_until(lambda: thread.failure or thread.acknowledged > 1, "the bystander is served")
     yield thread
     thread.stopping.set()
     thread.join()

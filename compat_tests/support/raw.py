@@ -16,6 +16,7 @@ from ottla.wire.checksum import crc32c
 
 CLIENT_ID = "peer"
 NO_TIMESTAMP = -1
+PIECE_BYTES = 1 << 20
 
 
 @cache
@@ -59,16 +60,16 @@ def receive_frame(sock: socket.socket) -> bytes | None:
 
 
 def _read(sock: socket.socket, count: int) -> bytes | None:
-    data = bytearray(count)
-    view, received = memoryview(data), 0
-    while received < count:
+    # Not all at once: the first word of another protocol's answer announces more than a gigabyte.
+    data = bytearray()
+    while len(data) < count:
         try:
-            size = sock.recv_into(view[received:])
+            piece = sock.recv(min(count - len(data), PIECE_BYTES))
         except ConnectionError:
             return None
-        if not size:
+        if not piece:
             return None
-        received += size
+        data += piece
     return bytes(data)
 
 
