@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from compat_tests.support.brokers import wait_until
 
 READY_S, WAIT_S = 60, 60
 V2 = "application/vnd.kafka.v2+json"
@@ -144,6 +145,18 @@ class Instance:
         while len(found) < count and time.monotonic() < end:
             found += self.records()
         return found
+
+    def refusal(self) -> Answer:
+        """What is said to a read that is refused because of a record, which a read may end before."""
+
+        def read() -> Answer | None:
+            answer = self.ask("GET", "/records", accept=f"application/vnd.kafka.{self.kind}.v2+json")
+            if answer.status != 200:
+                return answer
+            assert answer.json == []
+            return None
+
+        return wait_until(read, "a read is refused", WAIT_S)
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_poison_is_told_after_the_records_before_it(schema_proxy, broker, unique
     instance.ask("POST", "/assignments", {"partitions": [partition]})
     assert [each["offset"] for each in instance.until(2)] == [0, 1]
     for offset in (2, 3, 4):
-        answer = instance.ask("GET", "/records", accept=media("avro"))
+        answer = instance.refusal()
         assert (answer.status, answer.code) == (408, 40801)
         assert f"Error deserializing VALUE for partition {topic}-0 at offset {offset}." in answer.json["message"]
         seek = instance.ask("POST", "/positions", {"offsets": [{**partition, "offset": offset + 1}]})

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 from compat_tests.commands.test_bench_and_logins import settings_of
-from compat_tests.rest.conftest import JSON
+from compat_tests.rest.conftest import JSON, Instance
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.guarded import DESCRIBE, GROUP, READ, TOPIC, WRITE, GuardedOttla, password_of
 
@@ -41,11 +41,9 @@ def test_records_go_over_tls_and_a_login(guarded, proxy_of):
     answer = proxy.ask("POST", "/topics/t", {"records": [{"value": each, "partition": 0} for each in values]}, JSON)
     assert answer.status == 200, answer
     assert [each["offset"] for each in answer.json["offsets"]] == [0, 1]
-    made = proxy.ask("POST", "/consumers/g", {"format": "json", "auto.offset.reset": "earliest"}).json
-    path = f"/consumers/g/instances/{made['instance_id']}"
-    proxy.ask("POST", f"{path}/assignments", {"partitions": [{"topic": "t", "partition": 0}]})
-    found = proxy.ask("GET", f"{path}/records", accept=JSON).json
-    assert [each["value"] for each in found] == values
+    instance = Instance(proxy, "g", format="json", **{"auto.offset.reset": "earliest"})
+    instance.ask("POST", "/assignments", {"partitions": [{"topic": "t", "partition": 0}]})
+    assert [each["value"] for each in instance.until(2)] == values
 
 
 def test_a_wrong_password_is_said(guarded, proxy_of):

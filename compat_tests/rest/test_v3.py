@@ -1,11 +1,11 @@
 """The third version of the proxy's API, by an ordinary client over HTTP, beside kafka-python."""
 
 import json
-import time
 
 import pytest
 from compat_tests.conftest import KEEP_EVERYTHING
 from compat_tests.rest.conftest import Answer
+from compat_tests.support.brokers import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 JSON = "application/json"
@@ -186,9 +186,7 @@ def test_groups_members_and_lags_are_told(ask, bootstrap, topic, unique):
     consumer = KafkaConsumer(
         topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
     )
-    end = time.monotonic() + 60
-    while not consumer.poll(200, max_records=5) and time.monotonic() < end:
-        pass
+    wait_until(lambda: consumer.poll(5_000, max_records=5), "some are read")
     consumer.commit()
     told = ask("GET", f"/consumer-groups/{group}").json
     assert (told["state"], told["type"], told["is_simple"]) == ("STABLE", "CLASSIC", False)
