@@ -3,15 +3,17 @@
 All get the same settings and the same kind of folder. What differs is how they are started, and that is all that is here.
 """
 
+import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
@@ -281,3 +283,20 @@ def command_of(tree: str) -> list[str]:
 def stop_all(brokers: Iterable[Broker]) -> None:
     for broker in brokers:
         broker.stop()
+
+
+@contextlib.contextmanager
+def http_service(bootstrap: str, *words: str) -> Iterator[tuple[str, int, float]]:
+    """Run a command of ottla that serves HTTP; yield its URL, its process id and the seconds of its start."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "ottla", *words, "--listen", "127.0.0.1:0", "-b", bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.fullmatch(r".* at (\S+)\n", process.stdout.readline())
+        if found is None:
+            raise Failed(f"ottla {words[0]} did not start")
+        yield found[1], process.pid, time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,17 +1,13 @@
 """The schema registry, alone: its start, memory and look-ups with ten thousand schemas. Apache Kafka has none to compare it with."""
 
-import contextlib
 import http.client
 import json
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from statistics import median
 
 from benchmarks import machine
-from benchmarks.brokers import Broker, Failed, Ottla
+from benchmarks.brokers import Broker, Failed, Ottla, http_service
 from benchmarks.rows import Metric, Row, Target, within
 from benchmarks.session import Session
 from benchmarks.wire_client import Client, produce_frame
@@ -52,7 +48,7 @@ def registry(session: Session) -> Callable[[Broker], Mapping[str, float]]:
         broker.start()
         try:
             fill(broker)
-            with running(broker.bootstrap) as (url, pid, ready_s):
+            with http_service(broker.bootstrap, "registry", "--alone") as (url, pid, ready_s):
                 connection = http.client.HTTPConnection(url.removeprefix("http://"))
                 mb = machine.resident_mb(pid)
                 before = machine.cpu_seconds(pid)
@@ -86,22 +82,6 @@ def fill(broker: Broker) -> None:
                 value = SchemaValue(subject=f"s{number}", version=1, id=number + 1, text=text, digest=digest)
                 events.append(encode(SchemaPut(value)))
             client.produce(produce_frame(TOPIC, encode_pairs(events, 0)))
-
-
-@contextlib.contextmanager
-def running(bootstrap: str) -> Iterator[tuple[str, int, float]]:
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "ottla", "registry", "--alone", "--listen", "127.0.0.1:0", "-b", bootstrap]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        found = re.fullmatch(r"registry at (\S+)\n", process.stdout.readline())
-        if found is None:
-            raise Failed("the registry did not start")
-        yield found[1], process.pid, time.perf_counter() - began
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def register(connection: http.client.HTTPConnection, number: int) -> float:

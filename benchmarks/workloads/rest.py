@@ -1,20 +1,16 @@
 """The REST proxy, alone: its start, memory, and records over HTTP. Apache Kafka has none to compare it with."""
 
 import base64
-import contextlib
 import http.client
 import json
 import os
-import re
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from urllib.parse import urlsplit
 
 from benchmarks import machine
-from benchmarks.brokers import Broker, Failed, Ottla
+from benchmarks.brokers import Broker, Failed, Ottla, http_service
 from benchmarks.rows import Metric, Row, Target, within
 from benchmarks.session import Session
 from benchmarks.wire_client import Client
@@ -49,7 +45,7 @@ def proxy(session: Session) -> Callable[[Broker], Mapping[str, float]]:
         try:
             with Client(broker.port) as client:
                 client.create_topics([TOPIC])
-            with running(broker.bootstrap) as (url, pid, ready_s):
+            with http_service(broker.bootstrap, "rest") as (url, pid, ready_s):
                 mb = machine.resident_mb(pid)
                 written(url, pid, 1_000, 10)
                 by_10, _ = written(url, pid, count // 2, 10)
@@ -60,22 +56,6 @@ def proxy(session: Session) -> Callable[[Broker], Mapping[str, float]]:
         return {"ready_s": ready_s, "mb": mb, "by_10": by_10, "by_100": by_100, "wall_100": wall_100, "read": read}
 
     return run
-
-
-@contextlib.contextmanager
-def running(bootstrap: str) -> Iterator[tuple[str, int, float]]:
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "ottla", "rest", "--listen", "127.0.0.1:0", "-b", bootstrap]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        found = re.fullmatch(r"rest proxy at (\S+)\n", process.stdout.readline())
-        if found is None:
-            raise Failed("the proxy did not start")
-        yield found[1], process.pid, time.perf_counter() - began
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def written(url: str, pid: int, count: int, each: int) -> tuple[float, float]:
