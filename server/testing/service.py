@@ -36,7 +36,7 @@ class Service:
         return f"http://[{self._host}]:{self.port}" if ":" in self._host else f"http://{self._host}:{self.port}"
 
     def close(self) -> None:
-        """Answer what is being asked, and stop to listen. A second call does nothing."""
+        """Answer the requests under way, and stop listening. A second call does nothing."""
         if self._thread is not None:
             if self._stopping is not None:
                 token, stopping = self._stopping

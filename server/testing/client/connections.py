@@ -49,7 +49,7 @@ class Socket(Protocol):
         """Call a function whenever something has arrived."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the socket."""
 
 
 class Agenda(Protocol):
@@ -109,7 +109,7 @@ class Channel:
             self.lose()
 
     def lose(self) -> None:
-        """Close it; nobody knows what became of the open requests."""
+        """Close the connection; nobody knows what became of its open requests."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -185,7 +185,7 @@ class Connections:
             channel.lose()
 
     async def channel(self, broker: int) -> Channel | None:
-        """The connection to a broker; None if there is none to be had."""
+        """Return a connection to a broker; None if the broker cannot be reached."""
         while (ongoing := self._connecting.get(broker)) is not None:
             await ongoing.wait()
         known = self._channels.get(broker)
@@ -237,7 +237,7 @@ class Connections:
 
     @staticmethod
     async def ask_on(channel: Channel, request: Message, version: int, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-        """The response to what is asked on one connection, or None if nobody knows."""
+        """Return the response to a request on one connection; None if nobody knows what became of it."""
         answers: list[Any] = []
         arrived = trio.Event()
 
@@ -256,7 +256,7 @@ class Connections:
     # ------------------------------------------------------------------ who leads
 
     async def leader(self, topic: str, partition: int) -> tuple[int, int]:
-        """Leader and its epoch, as last heard; asks until somebody knows."""
+        """Return a partition's leader and its epoch, as last heard; ask brokers until one knows."""
         while (known := self.leaders.get((topic, partition))) is None:
             await self.refresh(topic)
             if not self.refresh_pause_s and (topic, partition) not in self.leaders:
@@ -299,7 +299,7 @@ class Connections:
                         self.leaders[where] = (each.leader_id, each.leader_epoch)
 
     async def topic_id(self, topic: str) -> bytes:
-        """The id of a topic; asks until somebody knows."""
+        """Return the id of a topic; ask brokers until one knows."""
         while topic not in self.topic_ids:
             await self.refresh(topic)
             if not self.refresh_pause_s and topic not in self.topic_ids:
@@ -307,7 +307,7 @@ class Connections:
         return self.topic_ids[topic]
 
     async def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The broker that coordinates a group, or a transactional id; asks until somebody knows. Raises KafkaError."""
+        """Return the coordinator of a group or of a transactional id; ask brokers until one knows. Raises KafkaError."""
         while True:
             request = FindCoordinatorRequest(key=key, key_type=kind)
             response = await self.ask_any(request, FIND_COORDINATOR_VERSION)

@@ -43,7 +43,7 @@ class Availability:
             self._judge(target)
 
     def _judge(self, target: Target) -> None:
-        """Whether it was served often enough up to the last event."""
+        """Report a service that was away for too long before the last event."""
         if self._calm_since is None:
             return
         since = max(self._calm_since, self._served[target])

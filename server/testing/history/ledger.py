@@ -106,7 +106,7 @@ class Ledger:
         return None if number is None or transaction is None else (self._producer[number], transaction)
 
     def is_settled(self, value: str) -> bool:
-        """Whether a record is there, and a final read_committed reader was where it is."""
+        """Return True if the record is in the log, and a final read_committed reader got past its offset."""
         offset = self._stored_at[self._numbers[value]]
         ends = [end for end, committed_only, *_ in self._ends.values() if committed_only and end is not None]
         return offset != NOWHERE and not self.compacted and self.deleted_before <= offset < max(ends, default=0)
@@ -114,7 +114,7 @@ class Ledger:
     # --- what readers saw ---------------------------------------------------------------------------------------------
 
     def shown(self, offset: int, value: str, event: int, final: bool) -> bool:
-        """Whether this record is the first that anybody was shown at this offset."""
+        """Return True if this record is the first that any reader was shown at this offset."""
         number = self._numbers.get(value, STRANGER)
         if number == STRANGER:
             self._strangers.setdefault(offset, (value, event))
@@ -144,14 +144,14 @@ class Ledger:
             self._report.add(Rule.DUPLICATE, self.where, words, self._sent[number], self._stored[first][1], event)
 
     def _was_given_up(self, number: int) -> bool:
-        """Whether the producer took a new epoch of itself while the record was in flight."""
+        """Return True if the producer raised its own epoch while the record was in flight."""
         events = self._gave_up.get(self._producer[number], ())
         after = bisect.bisect_right(events, self._sent[number])
         answered = self._acknowledged[number]
         return after < len(events) and not 0 <= answered < events[after]
 
     def stored(self) -> Iterator[tuple[int, int]]:
-        """The offsets of all records that are there, and the events that say so."""
+        """Return the offset of each record in the log, with the event that proves it."""
         return ((offset, event) for offset, (_, event) in self._stored.items() if offset >= self.deleted_before)
 
     def led_past(self, gap: Gap) -> None:
@@ -193,7 +193,7 @@ class Ledger:
                 self._gaps.append(Gap(reader, committed_only, end, self._end, event, at_end=True))
 
     def _settle_acknowledgements(self) -> Iterator[int]:
-        """Gives the offsets where acknowledged records are missing."""
+        """Report acknowledged records that are lost, moved or changed, and yield their offsets."""
         for number, offset in enumerate(self._offset):
             if offset == NOT_ACKNOWLEDGED or self._is_stored(number, offset):
                 continue
@@ -216,7 +216,7 @@ class Ledger:
         return found != NOWHERE and (at_offset == number or found == offset or offset == UNKNOWN_OFFSET)
 
     def _may_be_gone(self, number: int, offset: int) -> bool:
-        """It was deleted, a later record of its key is there, or final readers do not see its transaction."""
+        """Return True if the record was deleted, a later one of its key is there, or final readers do not see its transaction."""
         if UNKNOWN_OFFSET < offset < self.deleted_before:
             return True
         if self._last_of_key.get(self._keys.get(number, ""), -1) > offset:
@@ -224,7 +224,7 @@ class Ledger:
         return not self._sees_all and not self._is_visible(number)
 
     def _is_visible(self, number: int) -> bool:
-        """Whether a read_committed reader has to see it."""
+        """Return True if a read_committed reader has to see the record."""
         transaction = self._transactions.get(number)
         return transaction is None or self._visible(self._producer[number], transaction)
 

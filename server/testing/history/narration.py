@@ -131,7 +131,7 @@ class Narration:
     # ------------------------------------------------------------------ what was seen
 
     def _all_seen(self) -> dict[tuple[Place, bool], Seen]:
-        """By place, and whether the reader was a read_committed one."""
+        """Return the readers' observations by place and kind of reader (True: read_committed)."""
         seen: dict[tuple[Place, bool], Seen] = defaultdict(Seen)
         readers: dict[tuple[str, Place], tuple[bool, int]] = {}
         for _, kind, fields in self._notes:
@@ -156,7 +156,7 @@ class Narration:
         return seen
 
     def _read_pairs(self) -> dict[Place, list[tuple[int, str]]]:
-        """Every offset and value that anybody was shown, by place, in the order of offsets."""
+        """Return every offset and value that any reader was shown, by place, in the order of offsets."""
         pairs: dict[Place, set[tuple[int, str]]] = defaultdict(set)
         for _, kind, fields in self._notes:
             if kind is Read:

@@ -19,7 +19,7 @@ class _Owner(NamedTuple):
 
 
 class _Doubt(NamedTuple):
-    """While one owned a partition, another one got it."""
+    """Suspicion: a member got a partition while another one owned it."""
 
     at: float
     other: str

@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 def read_log(data_dir: Path, topic: str, partition: int) -> bytes:
-    """The segments of a stopped broker's replica in a row."""
+    """Return the bytes of all segments of a stopped broker's replica."""
     segments = sorted((data_dir / f"{topic}-{partition}").glob("*.log"))
     return b"".join(segment.read_bytes() for segment in segments)
 
@@ -55,7 +55,7 @@ def batches(log: bytes, high_watermark: int | None) -> Iterator[Batch]:
 
 
 def compare(replicas: Replicas, report: Report) -> None:
-    """Reports logs that are damaged, have holes or offsets twice, or differ from the leader's."""
+    """Report logs that are damaged, have holes or offsets twice, or differ from the leader's."""
     whole = {name: log for name, log in replicas.logs.items() if _is_in_order(name, replicas, report)}
     if replicas.compacted or len(whole) < 2:
         return
@@ -71,7 +71,7 @@ def compare(replicas: Replicas, report: Report) -> None:
 
 
 def _is_in_order(name: str, replicas: Replicas, report: Report) -> bool:
-    """Whether a log is worth comparing: every batch whole, at the offset where the one before it ends."""
+    """Report damage, holes and repeated offsets of a log; return True if all its batches are whole."""
     log, where = replicas.logs[name], (replicas.topic, replicas.partition)
     expected: int | None = None
     position, is_whole = 0, True
@@ -99,7 +99,7 @@ def _bytes_from(log: bytes, start: int, high_watermark: int | None) -> bytes:
 
 
 def _first_difference(left: bytes, right: bytes, start: int) -> int:
-    """The base offset of the first batch that is not the same."""
+    """Return the base offset of the first batch that differs."""
     lefts, rights = list(batches(left, None)), list(batches(right, None))
     for one, other in zip(lefts, rights, strict=False):
         if left[one.start : one.end] != right[other.start : other.end]:
@@ -109,7 +109,7 @@ def _first_difference(left: bytes, right: bytes, start: int) -> int:
 
 
 def events_of(replicas: Replicas) -> Iterator[Event]:
-    """The leader's log as a final reader would tell it, up to where it is damaged."""
+    """Yield the events of a final reader of the leader's log, up to where the log is damaged."""
     name, log = next(iter(replicas.logs.items()))
     if not _is_in_order(name, replicas, Report()):
         return

@@ -62,12 +62,12 @@ class _Stored(NamedTuple):
     delivery_count: int
 
     def counts_for(self, event: ShareAcquired) -> bool:
-        """Whether whoever acquired for this event has to know it."""
+        """Return True if the leader that acquired records for `event` has to know this word."""
         return event.leader_epoch is not None and event.leader_epoch >= self.leader_epoch and event.asked > self.at
 
 
 class _Doubt(NamedTuple):
-    """While one held a record, another one got it."""
+    """Suspicion: a member got a record while another one held it."""
 
     at: float
     where: tuple[str, int]
@@ -231,7 +231,7 @@ class Shares:
                 excess.by -= 1
 
     def _was_calm(self, place: Place, before: ShareAcquired, event: ShareAcquired) -> bool:
-        """Whether nothing went wrong shortly before the last delivery or since, and the two came in their order."""
+        """Return True if nothing went wrong shortly before the last delivery or since, and both came in their order."""
         trouble_at = max(self._last_fault_at, self._trouble_at.get(place, 0.0))
         is_same_leader = event.leader_epoch is not None and before.leader_epoch == event.leader_epoch
         return is_same_leader and before.at < event.asked and before.at > trouble_at + CALM_S
@@ -303,7 +303,7 @@ class Shares:
     def _settle(
         self, group: str, where: tuple[str, int], offset: int, record: _Record | None, limit: int, event: int
     ) -> None:
-        """A record that nobody has accepted: it may have been delivered too often, as far as is known."""
+        """Judge a record that no member has accepted: whether it was delivered too often, as far as is known."""
         losses = self._losses.get((group, *where), 0)
         if record is None or record.acquired is None:
             count, proof = losses, [event]

@@ -88,7 +88,7 @@ class Transactions:
     # --- what was seen of them ----------------------------------------------------------------------------------------
 
     def shown(self, key: Key, where: Where, value: str, event: int, *, final: bool) -> None:
-        """To a read_committed reader."""
+        """Note that a read_committed reader was shown a record of the transaction."""
         found = self._all[key]
         if found.state == State.OPEN:
             self._report.add(Rule.OPEN_SHOWN, where, f"{value!r}", found.because, event)

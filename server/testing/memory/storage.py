@@ -211,7 +211,7 @@ class MemoryStorage:
         return [path for path, _ in files_in("", self._root)]
 
     def check(self, operation: str, path: str) -> None:
-        """Raise what `fail` says."""
+        """Ask `fail` about a call to the disk, and raise the error that it returns."""
         error = self.fail(operation, path) if self.fail is not None else None
         if error is not None:
             raise error

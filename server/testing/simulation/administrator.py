@@ -52,7 +52,7 @@ class Administrator:
         await self._ask(FaultKind.LEADERS_MOVED, "", request, ELECT_VERSION)
 
     async def change_level(self) -> None:
-        """Of transaction.version: the newest one, that of a cluster without levels, or the one between."""
+        """Change the level of transaction.version: to the newest, to 0 (as in a cluster without levels), or to the one between."""
         level = self._chance.choice((2, 2, 1, 0))
         # As a raise it is refused if the level is higher, and the other way round.
         kind = self._chance.choice((UPGRADE, SAFE_DOWNGRADE))

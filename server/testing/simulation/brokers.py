@@ -56,7 +56,7 @@ class SimTransport:
         return partial(readiness.serve, self.socket)
 
     def expect(self, count: int) -> None:
-        """Its sockets tell of every byte."""
+        """Do nothing: simulated sockets report every byte."""
 
     async def until_sendable(self) -> None:
         await trio.lowlevel.wait_writable(self.socket)
@@ -107,7 +107,7 @@ class SimListener(Listener):
 
 
 class Setting(NamedTuple):
-    """Surroundings of all brokers."""
+    """Environment of all brokers."""
 
     network: Network
     zookeeper: MemoryService
@@ -168,7 +168,7 @@ class SimBroker:
         return held is not None and held.is_leader
 
     def successors(self, topic: str, partition: int) -> list[int]:
-        """The brokers that a controller elects in this order when this one, which leads, hands a partition over."""
+        """Return the brokers that the controller would elect if this leader handed a partition over, in that order."""
         held = self._held(topic, partition)
         return [] if held is None else [each for each in held.replicas if each in held.isr and each != self.node_id]
 
@@ -267,7 +267,7 @@ class SimBroker:
     # ------------------------------------------------------------------ what is done to it
 
     async def kill(self, *, is_torn: bool = False) -> None:
-        """SIGKILL. `is_torn`: it was just writing."""
+        """End the process as SIGKILL does. `is_torn`: in the middle of a write."""
         if not self.is_running:
             return
         assert self._life is not None
@@ -283,12 +283,12 @@ class SimBroker:
             self._tear()
 
     async def lose_power(self) -> None:
-        """Kill it, and lose what was not synced."""
+        """Kill the process, and lose what it had not synced to its disks."""
         await self.kill()
         self.disk.crash(self._setting.chance)
 
     async def stop(self) -> None:
-        """SIGTERM: a controlled shutdown."""
+        """Stop the process as SIGTERM does, by a controlled shutdown."""
         self._stop_asked.set()
         await self._ended.wait()
 
@@ -309,13 +309,13 @@ class SimBroker:
             self._link.heal()
 
     def offline_directories(self) -> list[str]:
-        """Its log directories that it believes to have failed."""
+        """Return the log directories that the broker believes to have failed."""
         if self.broker is None:
             return []
         return [each.path for each in self.broker.replicas.log_directories if not each.is_online]
 
     def fail_directory(self, directory: str) -> None:
-        """Every access to one of its disks is an error."""
+        """Let every access to one of the broker's disks fail."""
 
         def fail(operation: str, path: str) -> OSError | None:
             return OSError(errno.EIO, "Input/output error", path) if path.startswith(directory) else None
@@ -323,7 +323,7 @@ class SimBroker:
         self.disk.fail = fail
 
     def _tear(self) -> None:
-        """Leave the first part of a batch, which nobody was told of, behind the logs."""
+        """Append the first part of an unacknowledged batch to some of the logs."""
         chance = self._setting.chance
         last = {path.rpartition("/")[0]: path for path in sorted(self.disk.files()) if path.endswith(".log")}
         for path in last.values():

@@ -81,7 +81,7 @@ class SimCluster:
 
     @contextlib.contextmanager
     def logged(self) -> Iterator[None]:
-        """Hear what the brokers log, for as long as this lasts."""
+        """Pass the brokers' log lines to `BrokersLog` within this block."""
         handler = BrokersLog(self.fail, self._tell)
         logger = logging.getLogger("ottla")
         level = logger.level
@@ -161,6 +161,6 @@ class SimCluster:
         return [path for path in self.zookeeper.tree.nodes if path.endswith("/state")]
 
     def _in_sync(self) -> dict[str, list[int]]:
-        """The in-sync replicas of every partition, as ZooKeeper has them."""
+        """Return the in-sync replicas of every partition, as ZooKeeper has them."""
         nodes = self.zookeeper.tree.nodes
         return {path: znodes.decode_state(nodes[path].data).isr for path in self._states()}

@@ -27,7 +27,7 @@ PASSING = (errno.EMFILE, errno.EINTR, errno.ENOSPC, errno.ENOMEM)
 
 
 class FailingCall:
-    """Lets one call of a disk fail, some time."""
+    """Fault of one disk: a later call to it fails."""
 
     def __init__(self, chance: random.Random, number: int) -> None:
         self.errno = number
@@ -62,11 +62,11 @@ class DiskFaults:
         self._give_back = give_back
 
     async def fail_passing_call(self) -> None:
-        """One call fails with an error that says nothing against the disk."""
+        """Let one call fail with an error that is not the disk's fault, such as an interruption."""
         await self._fail_call(self._chance.choice(PASSING))
 
     async def fail_call(self) -> None:
-        """One call fails with an input/output error."""
+        """Let one call fail with an input/output error."""
         await self._fail_call(errno.EIO)
 
     async def _fail_call(self, number: int) -> None:
@@ -74,7 +74,7 @@ class DiskFaults:
         await self._with(f"{FaultKind.CALL_FAILED} {errno.errorcode[number]}", call, is_passing=number != errno.EIO)
 
     async def run_out_of_descriptors(self) -> None:
-        """For a while most files cannot be opened."""
+        """Let most files fail to open for a while."""
         share = self._chance.uniform(0.2, 1.0)
 
         def fail(operation: str, path: str) -> OSError | None:
@@ -85,7 +85,7 @@ class DiskFaults:
         await self._with(f"{FaultKind.NO_DESCRIPTORS} {share:.0%}", fail, is_passing=True)
 
     async def run_out_of_room(self) -> None:
-        """The disk fills up, and gets room again."""
+        """Fill the disk, and free it after a while."""
         target = self._borrow()
         if target is None:
             return
@@ -135,7 +135,7 @@ Fault = Callable[[], Awaitable[None]]
 
 
 def weighted(faults: DiskFaults) -> list[tuple[int, Fault]]:
-    """How often each of them happens among others."""
+    """Return the disk faults, each with its weight among all faults."""
     return [
         (3, faults.fail_passing_call),
         (1, faults.fail_call),

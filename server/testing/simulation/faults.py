@@ -154,7 +154,7 @@ class Faults:
         return self._simulation.brokers
 
     def _target(self) -> SimBroker:
-        """The controller, the leader of something, or anybody."""
+        """Choose a broker to be hit: the controller, a leader, or any other."""
         role = self._chance.choice(("controller", "leader", "any"))
         if role == "controller":
             found = [each for each in self._brokers if each.is_controller]
@@ -166,7 +166,7 @@ class Faults:
         return self._chance.choice(found or self._brokers)
 
     def _free_target(self) -> SimBroker | None:
-        """One whose process nobody else is stopping or starting, and which is busy from now on."""
+        """Choose a running broker, and reserve it for a fault; None if another fault has reserved it."""
         target = self._target()
         if target in self._busy or not target.is_running:
             return None
@@ -210,7 +210,7 @@ class Faults:
         del self._busy[target]
 
     def _take_back(self, target: SimBroker, is_down: bool) -> None:
-        """A fault that had borrowed the target is done with it."""
+        """Release a broker that a fault had reserved; `is_down`: start it."""
         if is_down:
             self._restart(target)
         else:
@@ -226,7 +226,7 @@ class Faults:
             self._restart(target)
 
     async def _pause(self) -> None:
-        """SIGSTOP, as far as others can tell: nothing that it says or hears gets through."""
+        """Let nothing through that the broker sends or is sent, which others cannot tell from SIGSTOP."""
         target = self._target()
         self._block(target, others=range(self._client_hosts.stop))
         target.cut_from_zookeeper()
@@ -266,7 +266,7 @@ class Faults:
         processors.speed_up(target.node_id, factor)
 
     async def _leave_alone(self) -> None:
-        """The followers of a slow leader are away until it has taken them out of sync, and come back."""
+        """Cut the followers of a slow leader off until they are out of the ISR, then let them come back."""
         partitions = self._simulation.partitions
         topic, partition = self._chance.choice(partitions) if partitions else ("", 0)
         leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
@@ -290,7 +290,7 @@ class Faults:
             await trio.sleep(self._chance.uniform(0.0, 2.0))
 
     async def _elect_fenced(self) -> None:
-        """A broker that has lost sight of ZooKeeper takes over what another one hands over, before its session ends."""
+        """Let a broker that cannot reach ZooKeeper be elected in place of a leader that stops, before its session ends."""
         successions = self._successions()
         if not successions:
             return
@@ -309,7 +309,7 @@ class Faults:
         self._restart(leader)
 
     def _successions(self) -> list[tuple[SimBroker, SimBroker]]:
-        """Who can hand something over to whom while another broker controls; most often that is the group."""
+        """Return pairs of a leader and its successor, neither of them the controller; mostly of the group's partition."""
         found = []
         for topic, partition in [*self._simulation.partitions, *[self._simulation.group_partition] * 3]:
             leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
@@ -358,7 +358,7 @@ class Faults:
         target.heal_way_to_zookeeper()
 
     async def _isolate(self) -> None:
-        """From all brokers and perhaps from ZooKeeper; clients still reach it."""
+        """Isolate a broker from all others, and perhaps from ZooKeeper; clients still reach it."""
         target, ways, from_all = self._target(), self._ways(), self._chance.random() < 0.5
         peers = range(self._client_hosts.start)
         self._block(target, peers, **ways)
@@ -404,7 +404,7 @@ class Faults:
         target.reset_session()
 
     async def _depose_controller(self) -> None:
-        """Somebody removes /controller, which makes brokers elect another one."""
+        """Remove the node /controller, so that the brokers elect another controller."""
         self._began(FaultKind.CONTROLLER_REMOVED)
         self._simulation.remove_controller_node()
 

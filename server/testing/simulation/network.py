@@ -54,7 +54,7 @@ class Network:
         self._listening[host] = accept
 
     def vanish(self, host: int) -> None:
-        """The process is no more: its connections are reset, and nobody listens."""
+        """End the process of a host: reset its connections, and let nobody listen there."""
         self._listening.pop(host, None)
         for pair in self._open_connections():
             for one in pair:
@@ -62,7 +62,7 @@ class Network:
                     one.die()
 
     async def connect(self, host: int, to: int) -> "SimSocket":
-        """A connection; takes a round trip. ConnectionRefusedError if nobody listens there."""
+        """Connect two hosts, after a round trip. Raises ConnectionRefusedError if nobody listens there."""
         while self.is_blocked(host, to) or self.is_blocked(to, host):
             await self._freed.wait()
         await trio.sleep(self.delay() + self.delay())
@@ -141,7 +141,7 @@ class SimSocket:
     # ------------------------------------------------------------------ as a socket
 
     def setsockopt(self, level: int, option: int, value: int, /) -> None:
-        """Its buffers have room for everything, and every byte is told of."""
+        """Do nothing: the buffers have room for everything, and the receiver is told of every byte."""
 
     def fileno(self) -> int:
         return self.number
@@ -160,18 +160,18 @@ class SimSocket:
         return size
 
     def recv(self, size: int, flags: int) -> bytes:
-        """Only to look whether there is anything."""
+        """Look whether bytes have arrived; take none away."""
         assert flags & socket.MSG_PEEK
         return bytes(self._incoming[0][:size]) if self._incoming else self._without_input()
 
     @property
     def has_left(self) -> bool:
-        """Whether the other side has ended the connection, or its half of it."""
+        """Return True if the other side has ended the connection, or its half of it."""
         return self._has_ended or self._has_failed or self.is_closed
 
     @property
     def has_nothing_left(self) -> bool:
-        """Whether everything that has come was received."""
+        """Return True if all bytes that have arrived were received."""
         return not self._incoming
 
     def _without_input(self) -> bytes:
@@ -197,7 +197,7 @@ class SimSocket:
     # ------------------------------------------------------------------ what the network does
 
     def die(self) -> None:
-        """The process that had this socket is no more; the other side hears of it if the way is free."""
+        """End the socket with its process; the other side hears of it unless the way is blocked."""
         self.is_closed = True
         self._step = None
         self.outgoing.send(self.other.fail)
@@ -286,7 +286,7 @@ class SimReadiness:
 
 
 class SimPeers(TcpPeers):
-    """Makes ways from one host to brokers, whose ports say which hosts they are."""
+    """Factory of connections from one host to brokers; the port of a broker is the number of its host."""
 
     def __init__(self, network: Network, host: int) -> None:
         super().__init__(serve=SimReadiness().serve)
@@ -298,7 +298,7 @@ class SimPeers(TcpPeers):
 
 
 class SimPeer(TcpPeer):
-    """A way to one broker."""
+    """Connection to one broker."""
 
     async def _connected_socket(self) -> Any:
         peers = self._peers

@@ -28,7 +28,7 @@ whose_task: ContextVar[int] = ContextVar("whose_task", default=0)
 
 
 class Processors:
-    """One for each host; see the module's docstring."""
+    """Processors of all hosts, each slowed down by its factor."""
 
     def __init__(self, agenda: Agenda, chance: random.Random) -> None:
         self._agenda = agenda
@@ -41,13 +41,13 @@ class Processors:
         self._slow.setdefault(host, []).append(factor)
 
     def speed_up(self, host: int, factor: int) -> None:
-        """The fault of this factor is over."""
+        """End one slow-down of a host."""
         self._slow[host].remove(factor)
         if not self._slow[host]:
             del self._slow[host]
 
     def next_turn(self, host: int) -> float | None:
-        """When the host looks at its ready tasks; None: at once."""
+        """Return the time of the host's next turn, at which its ready tasks go on; None: at once."""
         factors = self._slow.get(host)
         if factors is None:
             return None

@@ -59,7 +59,7 @@ class Happened(NamedTuple):
 
 
 class SimulatedBroker:
-    """A broker as a scenario has it in its hands."""
+    """Broker of a simulation: its state, and what a scenario can do to it."""
 
     def __init__(self, simulation: "Simulation", broker: SimBroker) -> None:
         self.node_id = broker.node_id
@@ -111,7 +111,7 @@ class SimulatedBroker:
         await self.start()
 
     def pause(self) -> None:
-        """Let nothing through that the broker says or hears, as SIGSTOP does for others."""
+        """Let nothing through that the broker sends or is sent, which others cannot tell from SIGSTOP."""
         self._simulation.tell(f"{self} paused")
         self._paused.append(self._simulation._all_hosts())
         self._simulation._block(self.node_id, self._paused[-1])

@@ -96,7 +96,7 @@ async def _until_a_call_fails(main: Callable[[Agenda], Awaitable[Any]], agenda: 
 
 
 class _Jumps:
-    """How the clock goes on: to the next deadline, making the agenda's calls on the way until a task can run."""
+    """Clock that jumps to the next deadline, and makes the agenda's calls on the way until a task can run."""
 
     def __init__(self, clock: MockClock, agenda: ClockedAgenda) -> None:
         self._clock = clock
