@@ -60,7 +60,7 @@ class Clock:
     """
 
     def __init__(self, lab: Lab) -> None:
-        self._lab, self._loop, self._clock = lab, lab.loop, lab.loop.clock
+        self._lab, self._clock = lab, lab.loop.clock
 
     @property
     def now_ms(self) -> int:
@@ -76,12 +76,12 @@ class Clock:
         self._lab.world.advance(seconds + 60 * minutes + 3600 * hours + 86400 * days)
 
     def freeze(self) -> None:
-        """Stop the clock. `advance` still moves it; `speed(1)` starts it again."""
+        """Stop the clock. `advance` still moves it; `speed(1)` starts it again, and so does `close`."""
         self.speed(0)
 
     def speed(self, factor: float) -> None:
-        """Run the clock `factor` times as fast as real time. Raises LabError for a negative factor."""
-        self._loop.call_sync(self._clock.set_factor, factor)
+        """Run the clock `factor` times as fast as real time, until this Kafka is closed. Raises LabError for a negative factor."""
+        self._lab.loop.call_sync(self._lab.world.speed, factor)
 
 
 class Kafka(Lab):

@@ -121,6 +121,19 @@ def test_a_frozen_clock_stands_still_until_it_is_advanced(kafka: Kafka):
     kafka.clock.speed(1)
 
 
+def test_a_clock_runs_again_when_the_kafka_is_closed_that_has_frozen_it(kafka: Kafka):
+    clock = kafka.loop.clock
+    with Kafka() as first, Kafka() as second:
+        first.clock.freeze()
+        second.close()
+        assert clock.factor == 0
+        first.close()
+        assert clock.factor == 1
+        with pytest.raises(LabError, match="closed"):
+            first.clock.freeze()
+    assert clock.factor == 1
+
+
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf")])
 def test_time_goes_forward_only(kafka: Kafka, wrong: float):
     with pytest.raises(LabError, match="only goes forward"):

@@ -51,6 +51,8 @@ class LabLoop:
         self.clock = LabClock()
         self.worlds: dict[LoopWorld, None] = {}
         """Open worlds, in the order of their opening."""
+        self.paced_by: LoopWorld | None = None
+        """World whose test has chosen the speed of the clock; None: it is that of real time."""
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
