@@ -54,11 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def kafka_python_that_asks_again() -> None:
-    """kafka-python may overlook a topic until its metadata is too old, five minutes by default (`clients/test_traps.py`)."""
     with contextlib.suppress(ImportError):
-        from kafka import KafkaConsumer
-
-        KafkaConsumer.DEFAULT_CONFIG["metadata_max_age_ms"] = 3000
+        import compat_tests.support.asking_again  # noqa: F401
 
 
 # Folders of short files, in their order: processes that end with these end at about the same time.

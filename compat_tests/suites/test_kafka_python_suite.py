@@ -17,7 +17,8 @@ from compat_tests.support.brokers import free_port
 from compat_tests.support.workers import WorkersProcess
 
 HERE = Path(__file__).parent / "kafka_python"
-SUITE = Path(__file__).parents[2] / ".cache" / "suites" / "kafka_python"
+REPOSITORY = Path(__file__).parents[2]
+SUITE = REPOSITORY / ".cache" / "suites" / "kafka_python"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,10 @@ def run_pytest(suite: Path, bootstrap: str, *arguments: str) -> str:
         "KAFKA_URI": f"kafka://{bootstrap}",
         "KAFKA_VERSION": "4.4",
         "KAFKA_ROOT": str(suite),  # only has to be a folder
-        "PYTHONPATH": str(suite / "plugins"),
+        "PYTHONPATH": os.pathsep.join(map(str, [suite / "plugins", REPOSITORY])),
     }
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "log_level=INFO"]
+    command += ["-p", "compat_tests.support.asking_again"]
     try:
         done = subprocess.run(
             [*command, *arguments], cwd=suite, env=environment, capture_output=True, text=True, timeout=240, check=False

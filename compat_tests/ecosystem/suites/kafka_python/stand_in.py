@@ -6,6 +6,8 @@ import pytest
 
 from ottla.testing import Kafka
 
+pytest_plugins = ["compat_tests.support.asking_again"]
+
 # Their conftest reads these two before pytest has been configured.
 os.environ["KAFKA_VERSION"] = "4.4"
 os.environ["KAFKA_ROOT"] = os.getcwd()  # only has to be a folder
