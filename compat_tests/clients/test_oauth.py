@@ -33,7 +33,7 @@ from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeReque
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 MODULE = f"{KAFKAS}OAuthBearerLoginModule"
-SHORT_S = 10  # a token that a client has to renew while a test runs
+SHORT_S = 20  # a token that a client has to renew while a test runs: librdkafka does a fifth of it before the end
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def test_topics_are_altered_and_trimmed(ottla, created, admin, servers):
     ]
     of_topic = ResourceType.TOPIC
     wait_until(lambda: in_force(admin, of_topic, name, "max.message.bytes") == "5000", "it is in force", 60)
-    assert len(admin.list_topics(name, timeout=60).topics[name].partitions) == 3
+    wait_until(lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == 3, "all are known", 60)
     undo(ottla, told)
     wait_until(lambda: in_force(admin, of_topic, name, "max.message.bytes") == "1048588", "it is in force", 60)
     for wrong in (("-c", "max.message.bytes=x"), ("-c", "max.message.byte=1"), ("-p", "3")):
@@ -113,18 +113,25 @@ def become(ottla, user, values):
 def test_users(ottla, unique, admin, tmp_path):
     user, file = unique("user"), tmp_path / "password"
     file.write_text("secret\n")
+
+    def known() -> list[tuple[int, str]]:
+        """Of the user's credentials."""
+        try:
+            found = admin.describe_user_scram_credentials([user])[user].result(60)
+        except KafkaException as refused:
+            assert "RESOURCE_NOT_FOUND" in str(refused)
+            return []
+        return [(each.iterations, each.mechanism.name) for each in found.scram_credential_infos]
+
     ottla("users", "add", user, "--password-file", str(file), "--iterations", "8192")
-    found = admin.describe_user_scram_credentials([user])[user].result(60)
-    assert [(each.iterations, each.mechanism.name) for each in found.scram_credential_infos] == [
-        (8192, "SCRAM_SHA_512")
-    ]
+    assert wait_until(known, "the user is known", 60) == [(8192, "SCRAM_SHA_512")]
     assert "already" in ottla("users", "add", user, "--password-file", str(file), status=1).err
     ottla("users", "add", user, "--password-file", str(file), "--mechanism", "SCRAM-SHA-256")
+    wait_until(lambda: len(known()) == 2, "both passwords are known", 60)
     assert len(ottla("users", "list", user, "--json").json) == 2
     ottla("users", "alter", user, "--password-file", str(file))
     ottla("users", "delete", user, "--yes")
-    with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
-        admin.describe_user_scram_credentials([user])[user].result(60)
+    wait_until(lambda: known() == [], "the user is gone", 60)
     assert f"user {user} does not exist" in ottla("users", "delete", user, "--yes", status=1).err
 
 

@@ -1,11 +1,19 @@
 """`ottla features`: levels told and changed."""
 
+from compat_tests.support.brokers import wait_until
+
 FEATURE = "transaction.version"
 OTHERS = ("group.version", "streams.version")
 
 
-def levels(told):
-    return {each["feature"]: each["finalized"] for each in told.json}
+def become(ottla, level):
+    """Wait until the broker tells this level, of which the controller knows first. Returns all levels."""
+
+    def levels():
+        told = {each["feature"]: each["finalized"] for each in ottla("features", "--json").json}
+        return told if told[FEATURE] == level else None
+
+    return wait_until(levels, f"it is at level {level}", 60)
 
 
 def test_levels_are_listed_and_changed(ottla):
@@ -17,21 +25,21 @@ def test_levels_are_listed_and_changed(ottla):
     try:
         dry = ottla("features", "downgrade", f"{FEATURE}=1", "--dry-run")
         assert dry.lines == [f"{FEATURE} would be at level 1", "Nothing is changed: this is a dry run."]
-        assert levels(ottla("features", "describe", "--json"))[FEATURE] == 2
+        told = {each["feature"]: each["finalized"] for each in ottla("features", "describe", "--json").json}
+        assert told[FEATURE] == 2
         told = ottla("features", "downgrade", f"{FEATURE}=1")
         assert told.lines[0] == f"{FEATURE} is at level 1"
         assert told.lines[1].startswith(f"To undo: ottla features upgrade {FEATURE}=2")
-        changed = levels(ottla("features", "--json"))
-        assert changed[FEATURE] == 1
+        changed = become(ottla, 1)
         assert {name: changed[name] for name in OTHERS} == dict.fromkeys(OTHERS, 1)
         unsafe = ("features", "downgrade", "--unsafe", "--json", f"{FEATURE}=0")
         assert "There is nobody to ask: give --yes" in ottla(*unsafe, status=2).err
         told = ottla(*unsafe, "--yes").json
         assert (told["levels"], told["dry_run"]) == ({FEATURE: 0}, False)
-        assert levels(ottla("features", "--json"))[FEATURE] == 0
+        become(ottla, 0)
     finally:
         ottla("features", "upgrade", f"{FEATURE}=2")
-    assert levels(ottla("features", "--json"))[FEATURE] == 2
+    become(ottla, 2)
 
 
 def test_refusals_are_the_brokers_own_words(ottla):

@@ -15,7 +15,7 @@ def records_of(bootstrap, topic):
         consumer.assign(places)
         found = []
         while len(found) < left:
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None and message.error() is None
             found.append((message.partition(), message.key(), message.value(), message.timestamp()[1]))
         return sorted(found, key=lambda each: each[0])

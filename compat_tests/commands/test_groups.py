@@ -131,10 +131,13 @@ def test_members_of_share_and_of_streams_groups(ottla, topic, servers, unique):
                 group_id=share, member_id=member_id, member_epoch=0, subscribed_topic_names=[topic]
             )
             answer = cluster.coordinator(share).ask(request)
-            return not answer.error_code and len(ottla("groups", "describe", share, "--json").json[0]["offsets"]) == 2
+            if answer.error_code:
+                return None
+            [told] = ottla("groups", "describe", share, "--json").json
+            shared = [each["partitions"] for each in told["members"]]
+            return told if shared == [2] and len(told["offsets"]) == 2 else None
 
-        wait_until(beat_shared, "both partitions are shared", 60)
-        [described] = ottla("groups", "describe", share, "--json").json
+        described = wait_until(beat_shared, "both partitions are shared", 60)
         assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, 2)]
         assert [(each["topic"], each["member"], each["end"]) for each in described["offsets"]] == [
             (topic, member_id, 5)

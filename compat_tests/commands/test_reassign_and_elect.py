@@ -131,7 +131,7 @@ def test_a_throttle_is_set_while_replicas_move_and_removed_then(cluster, run):
     run("topics", "create", name, "-p", "1", "-r", "1", "-c", "leader.replication.throttled.replicas=9:9")
     run("reassign", "execute", f"{name}:0=0", "--wait")
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    for _ in range(20):
+    for _ in range(40):
         producer.produce(name, secrets.token_bytes(100_000))
     assert producer.flush(60) == 0
 
@@ -142,8 +142,12 @@ def test_a_throttle_is_set_while_replicas_move_and_removed_then(cluster, run):
 
     words = ["reassign", "execute", f"{name}:0=1", "--wait", "--throttle", "400KiB", "-b", cluster.bootstrap]
     with subprocess.Popen([sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE, text=True) as moving:
-        wait_until(lambda: len(throttled()) == 4 or moving.poll() is not None, "the throttle is set", 60)
-        assert throttled() == {
+
+        def all_are_set():
+            found = throttled()
+            return found if len(found) == 4 or moving.poll() is not None else None
+
+        assert wait_until(all_are_set, "the throttle is set", 60) == {
             "leader.replication.throttled.replicas": "0:0",
             "follower.replication.throttled.replicas": "0:1",
             "leader.replication.throttled.rate": "409600",

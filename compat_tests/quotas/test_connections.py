@@ -70,6 +70,7 @@ def setting(name: str, value: str) -> Callable[[WireClient, bool], None]:
     return change
 
 
+FATES_AT_A_NUMBER = ["served"] * 3 + ["waits"] * 3
 FATES = [["served"] * 10, ["waits"] * 4, ["closed"] * 4]
 
 
@@ -125,14 +126,22 @@ def tellings(broker: BrokerProcess, name: str) -> Iterator[list[float]]:
 
 
 def test_a_listener_with_a_number_of_its_own(brokers: list[BrokerProcess]) -> None:
-    told = []
     for broker in brokers:
+        assert fates_at_a_number(broker) == FATES_AT_A_NUMBER, broker
+
+
+def fates_at_a_number(broker: BrokerProcess) -> list[str]:
+    """Of six connections where four may be: one is the stage hand's. Until the broker obeys, again and again."""
+    fates: list[str] = []
+    for _ in range(TELLINGS):
         with limited(broker, setting("listener.name.plaintext.max.connections", "4")):
             peers = [knock(broker) for _ in range(6)]
             fates = [fate(peer, PATIENCE_S) for peer in peers[:3]] + [fate(peer, 0.3) for peer in peers[3:]]
-            peers[0].close()
-            assert fate(peers[3], PATIENCE_S) == "served"  # the first that waits
-            told.append(fates)
+            if fates == FATES_AT_A_NUMBER:
+                peers[0].close()
+                assert fate(peers[3], PATIENCE_S) == "served"  # the first that waits
             for peer in peers:
                 peer.close()
-    assert told[0] == told[1] and told[0].count("served") == 3, told
+        if fates == FATES_AT_A_NUMBER:
+            break
+    return fates

@@ -470,19 +470,23 @@ public class Coordinated {
             int[] got = {0, 0};
             first.poll(Duration.ofMillis(500));
             second.poll(Duration.ofMillis(500));
-            for (int round = 0; round < 20; round++) {
-                produce(round * 20, round * 20 + 20);
+            int rounds = 0;
+            // One may read alone for a while: until both have read something, the other may still be joining.
+            while (rounds < 20 || rounds < 500 && (got[0] == 0 || got[1] == 0)) {
+                produce(rounds * 20, rounds * 20 + 20);
+                rounds++;
                 first.poll(Duration.ofMillis(100)).forEach(record -> { values.add(record.value()); got[0]++; });
                 second.poll(Duration.ofMillis(100)).forEach(record -> { values.add(record.value()); got[1]++; });
             }
+            int written = rounds * 20;
             until(() -> {
                 first.poll(Duration.ofMillis(100)).forEach(record -> { values.add(record.value()); got[0]++; });
                 second.poll(Duration.ofMillis(100)).forEach(record -> { values.add(record.value()); got[1]++; });
-                return values.size() >= 400;
+                return values.size() >= written;
             });
             var described = admin.describeShareGroups(List.of(group)).describedGroups().get(group).get();
             say("described", described.groupState() + " " + described.members().size());
-            say("values", values.size());
+            say("missing", written - values.size());
             say("twice", got[0] + got[1] - values.size());
             say("both", got[0] > 0 && got[1] > 0);
         }
