@@ -34,10 +34,12 @@ class Command:
         return self._log.read_text()[self._begin :]
 
     def bootstrap(self) -> str:
-        wait_until(lambda: "listening on " in self.said or self.process.poll() is not None, "the cluster serves", 60)
-        found = re.search(r"^listening on (\S+)$", self.said, re.MULTILINE)
-        assert found, f"the cluster does not serve:\n{self.said}"
-        return found[1]
+        def address() -> str | None:
+            found = re.search(r"^listening on (\S+)\n", self.said, re.MULTILINE)
+            assert found or self.process.poll() is None, f"the cluster does not serve:\n{self.said}"
+            return found[1] if found else None
+
+        return wait_until(address, "the cluster serves", 180)
 
     def children(self) -> list[int]:
         pid = self.process.pid

@@ -170,7 +170,7 @@ async def test_a_deposed_controller_cannot_write(
 ) -> None:
     """The first one is cut off from ZooKeeper until its session is over, and is asked before it knows."""
     await cluster.up(1, 2)
-    session = await open_session(proxy.address + root, timeout_ms=2_500)
+    session = await open_session(proxy.address + root, timeout_ms=6_000)
     first = await cluster.stand(1, session)
     second = await cluster.stand(2, await open_session(connect))
     name = await cluster.create((1, 2))
@@ -208,7 +208,7 @@ async def test_nothing_is_lost_or_done_twice_when_the_connection_breaks_in_mid_w
 ) -> None:
     """ZooKeeper does what the controller writes, and its answer is lost."""
     await cluster.up(1, 2, 3)
-    session = await open_session(proxy.address + root, timeout_ms=6_000)
+    session = await open_session(proxy.address + root, timeout_ms=15_000)
     election = await cluster.stand(1, session)
     name = await cluster.create(*[(1, 2, 3)] * 20)
     await cluster.until_led(1, name, 19)

@@ -201,7 +201,7 @@ async def test_a_connection_without_answers_is_given_up_within_the_session(
     second = Proxy(zookeeper.port)
     await nursery.start(second.run)
     second.cut()
-    coordination = await open_session(f"{proxy.address},{second.address}{root}", 8_000)
+    coordination = await open_session(f"{proxy.address},{second.address}{root}", 20_000)
     await coordination.multi([Create("/e", ephemeral=True)])
     session_id = coordination.session_id
     second.mend()

@@ -20,6 +20,8 @@ HERE = Path(__file__).parent / "kafka_python"
 REPOSITORY = Path(__file__).parents[2]
 SUITE = REPOSITORY / ".cache" / "suites" / "kafka_python"
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(scope="module")
 def suite() -> Path:
@@ -45,7 +47,7 @@ def run_pytest(suite: Path, bootstrap: str, *arguments: str) -> str:
     command += ["-p", "compat_tests.support.asking_again"]
     try:
         done = subprocess.run(
-            [*command, *arguments], cwd=suite, env=environment, capture_output=True, text=True, timeout=240, check=False
+            [*command, *arguments], cwd=suite, env=environment, capture_output=True, text=True, timeout=840, check=False
         )
     except subprocess.TimeoutExpired as error:
         pytest.fail(f"the suite did not end:\n{(error.stdout or b'').decode()[-6000:]}")
