@@ -210,9 +210,9 @@ def makes_topic(kafka: Kafka, topic: str) -> bool:
 
 def until(holds: Any) -> None:
     end = time.monotonic() + PATIENCE_S
-    while not holds() and time.monotonic() < end:
+    while not (has_held := holds()) and time.monotonic() < end:
         time.sleep(0.01)
-    assert holds()
+    assert has_held
 
 
 def test_records_and_offsets_of_a_topic_go_with_it(kafka: Kafka) -> None:
