@@ -8,7 +8,7 @@ from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.compression import Compression
 from ottla.wire.decompression import decompress, decompressed
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.record_walk import Buffer, RawHeaders, read_varint, read_varlong
+from ottla.wire.record_walk import Buffer, RawHeaders, read_bytes, read_varint, read_varlong
 from ottla.wire.records import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
@@ -222,17 +222,10 @@ def iter_records(
         yield _new_tuple(Record, (wrap_int64(base_offset + offset_delta), timestamp, key, value, headers))
 
 
-def _read_bytes(area: Any, position: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(area, position)
-    if length < 0:
-        return None, position
-    return area[position : position + length], position + length
-
-
 def _read_headers(area: Any, position: int, count: int) -> tuple[tuple[tuple[bytes, bytes | None], ...], int]:
     headers = []
     for _ in range(count):
-        key, position = _read_bytes(area, position)
-        value, position = _read_bytes(area, position)
+        key, position = read_bytes(area, position)
+        value, position = read_bytes(area, position)
         headers.append((key or b"", value))
     return tuple(headers), position

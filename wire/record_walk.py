@@ -5,6 +5,7 @@ random areas. The C file says what a record looks like. Change both or neither.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.native import native
@@ -85,17 +86,18 @@ def keys_and_values(area: bytes, count: int) -> Iterator[tuple[int, bytes | None
             value_at = position + 1 + (low >> 1)
             key: bytes | None = area[position + 1 : value_at]
         else:
-            key, value_at = _read_bytes(area, position)
+            key, value_at = read_bytes(area, position)
         if (low := area[value_at]) < 128 and not low & 1:
             value: bytes | None = area[value_at + 1 : value_at + 1 + (low >> 1)]
         elif low > 127 and (high := area[value_at + 1]) < 128 and not low & 1:
             value = area[value_at + 2 : value_at + 2 + ((low & 127 | high << 7) >> 1)]
         else:
-            value, _ = _read_bytes(area, value_at)
+            value, _ = read_bytes(area, value_at)
         yield offset_delta, key, value
 
 
-def _read_bytes(area: bytes, position: int) -> tuple[bytes | None, int]:
+def read_bytes(area: Any, position: int) -> tuple[bytes | None, int]:
+    """Read a varint and as many bytes as it says, None if it is negative. Return (bytes, next position)."""
     length, position = read_varint(area, position)
     return (None, position) if length < 0 else (area[position : position + length], position + length)
 
