@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, NoReturn
 
 from ottla.server.rest.errors import RestError, bad_request, unprocessable
@@ -86,10 +86,12 @@ def number(found: dict[str, Any], name: str, bits: int, *, is_needed: bool = Fal
     return value
 
 
-def refuse_unknown(found: dict[str, Any], names: frozenset[str]) -> None:
+def refuse_unknown(
+    found: dict[str, Any], names: frozenset[str], error: Callable[[str], RestError] = unprocessable
+) -> None:
     """Raise RestError if `found` has a member whose name is not in `names`, as Confluent's proxy does."""
     if unknown := found.keys() - names:
-        raise unprocessable(f"Unrecognized field: {min(unknown)[:100]}")
+        raise error(f"Unrecognized field: {min(unknown)[:100]}")
 
 
 class RecordsBody(NamedTuple):

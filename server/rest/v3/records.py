@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.server.admin.http.routes import Response
 from ottla.server.rest import formats
 from ottla.server.rest.api import JSON, Answer
-from ottla.server.rest.bodies import ValueCutter, loads, member, number
+from ottla.server.rest.bodies import ValueCutter, loads, member, number, refuse_unknown
 from ottla.server.rest.client.producer import Headers, KafkaProducer, Outcome, Outgoing, Written
 from ottla.server.rest.errors import Code, KafkaFailure, RestError, bad_request
 from ottla.server.rest.times import parse_time
@@ -207,7 +207,7 @@ def parse_record(found: Any, topic: str) -> Parsed:
     """Parse a record in a request. Raises RestError."""
     if not isinstance(found, dict):
         raise bad_request("A record is no JSON object")
-    _refuse_unknown(found, _NAMES)
+    refuse_unknown(found, _NAMES, bad_request)
     key, value = _part(found, "key", topic), _part(found, "value", topic)
     time = found.get("timestamp")
     return Parsed(
@@ -215,16 +215,11 @@ def parse_record(found: Any, topic: str) -> Parsed:
     )
 
 
-def _refuse_unknown(found: Json, names: frozenset[str]) -> None:
-    if unknown := found.keys() - names:
-        raise bad_request(f"Unrecognized field: {min(unknown)[:100]}")
-
-
 def _part(found: Json, name: str, topic: str) -> Part:
     part = member(found, name, dict)
     if part is None:
         return NO_PART
-    _refuse_unknown(part, _DATA_NAMES)
+    refuse_unknown(part, _DATA_NAMES, bad_request)
     kind = member(part, "type", str)
     kind = None if kind is None else kind.lower()
     if kind is not None and kind not in (formats.BINARY, formats.JSON, formats.STRING, *formats.WITH_SCHEMA):
