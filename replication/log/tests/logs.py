@@ -34,6 +34,12 @@ def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: in
     return batch(*(NOW_MS,) * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)
 
 
+def keyed(*pairs: tuple[bytes, bytes | None], timestamp: int = NOW_MS, **options: Any) -> memoryview:
+    """Batch of records with these keys and values."""
+    records = [Record(index, timestamp, key, value) for index, (key, value) in enumerate(pairs)]
+    return memoryview(bytearray(encode_batch(records, **options)))
+
+
 def marker(
     kind: ControlType = ControlType.COMMIT, *, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0
 ) -> memoryview:

@@ -20,6 +20,7 @@ from ottla.replication.log.tests.logs import (
     append,
     contents,
     idempotent,
+    keyed,
     load,
     marker,
     new_log,
@@ -33,16 +34,10 @@ from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType
 from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.record_decoding import decode_records
-from ottla.wire.record_encoding import encode_batch
 from ottla.wire.records import Record
 
 LIMITS = Limits(10**6, 10**5)
 Step = Callable[[str], None]
-
-
-def keyed(*pairs: tuple[bytes, bytes | None], **options: Any) -> memoryview:
-    records = [Record(index, NOW_MS, key, value) for index, (key, value) in enumerate(pairs)]
-    return memoryview(bytearray(encode_batch(records, **options)))
 
 
 COMPACTED: dict[str, Any] = {

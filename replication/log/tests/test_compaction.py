@@ -24,6 +24,7 @@ from ottla.replication.log.tests.logs import (
     append,
     batch,
     contents,
+    keyed,
     load,
     marker,
     new_log,
@@ -43,11 +44,6 @@ from ottla.wire.tests.effort import examples
 DAY_MS = 86_400_000
 LIMITS = Limits(10**6, 10**5)
 Values = dict[bytes | None, bytes | None]
-
-
-def keyed(*pairs: tuple[bytes, bytes | None], timestamp: int = NOW_MS, **options: Any) -> memoryview:
-    records = [Record(index, timestamp, key, value) for index, (key, value) in enumerate(pairs)]
-    return memoryview(bytearray(encode_batch(records, **options)))
 
 
 def compacted_log(**config: Any) -> PartitionLog:

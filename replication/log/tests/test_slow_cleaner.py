@@ -13,8 +13,8 @@ from ottla.replication.log.names import FRESH_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
-from ottla.replication.log.tests.logs import NOW_MS, append, load, new_log, offsets, read_batches
-from ottla.replication.log.tests.test_cleaner import COMPACTED, LIMITS, compacted_log, keyed, rolled, unfinished, values
+from ottla.replication.log.tests.logs import NOW_MS, append, keyed, load, new_log, offsets, read_batches
+from ottla.replication.log.tests.test_cleaner import COMPACTED, LIMITS, compacted_log, rolled, unfinished, values
 
 OPTIONS = LoadOptions(
     log_start_offset=0,
