@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 
 
-class BrokerConnections:
-    """Connections to other brokers, all opened for one purpose."""
+class PeerPool:
+    """Connections to other brokers, opened for one purpose and kept for later requests."""
 
     def __init__(self, broker: BrokerParts, purpose: str) -> None:
         self._broker, self._purpose = broker, purpose
@@ -85,7 +85,7 @@ class LeadersEndOffsets:
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
-        self._connections = BrokerConnections(broker, "end-offsets")
+        self._connections = PeerPool(broker, "end-offsets")
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
         """Return the high watermarks of partitions, or an error for each partition whose high watermark is unknown."""
@@ -200,7 +200,7 @@ class ShareCoordinators:
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
-        self._connections = BrokerConnections(broker, "share-state-sender")
+        self._connections = PeerPool(broker, "share-state-sender")
 
     async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse:
         response: InitializeShareGroupStateResponse = await self._answer(INITIALIZE, request)

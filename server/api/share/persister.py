@@ -19,7 +19,7 @@ from ottla.groupcoord.share.partition.in_flight import RecordState, StateBatch
 from ottla.groupcoord.share.partition.share_partition import SharePartition, StateWrite
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S, BrokerConnections
+from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S, PeerPool
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -169,7 +169,7 @@ class RoutedPersister:
 
     def __init__(self, broker: BrokerParts, start: Background) -> None:
         self._broker, self._start = broker, start
-        self._connections = BrokerConnections(broker, "share-state")
+        self._connections = PeerPool(broker, "share-state")
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]:
         """Request the stored state of one share partition; return the response, or a pending response."""
