@@ -26,7 +26,7 @@ from ottla.server.testing.history.observed import Observations
 
 
 class Client(Admin):
-    """A client of one cluster. `history` takes down what its producers and consumers see; None: nobody does."""
+    """A client of one cluster. `history` notes what its producers and consumers see; None: nobody does."""
 
     def __init__(
         self, connections: Connections, timeout_s: float = TIMEOUT_S, history: Observations | None = None

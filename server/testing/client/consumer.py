@@ -63,7 +63,7 @@ class Consumer:
 
     `group`: None to read all partitions of the topics. `group_protocol`: "consumer" (KIP-848: the broker assigns) or "classic" (a
     member assigns, in ranges; all give up everything in a rebalance). `reset`: "earliest", "latest" or "none" (KafkaError), where a partition
-    has no committed offset or it is gone. `committed_only`: isolation.level=read_committed. `history` takes down what is read;
+    has no committed offset or it is gone. `committed_only`: isolation.level=read_committed. `history` notes what is read;
     None: nobody does.
     """
 

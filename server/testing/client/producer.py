@@ -67,7 +67,7 @@ class Producer:
     `transactional_id`: None for no transactions. `transaction_version`: 1, or 2 for transactions as since KIP-890; None for what the
     cluster has finalized. `idempotent`: each record is written once, though it is sent again. `acks`: -1 for
     all in-sync replicas, 1 for the leader. A record that is not acknowledged in `delivery_timeout_s` raises NoAnswer: it may
-    have been written. `history` takes down what is sent; None: nobody does.
+    have been written. `history` notes what is sent; None: nobody does.
     """
 
     def __init__(

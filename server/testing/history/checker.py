@@ -68,7 +68,7 @@ from ottla.server.testing.history.transactions import Transactions
 
 
 def check(history: Iterable[Event], logs: Sequence[Replicas] = ()) -> list[Proof]:
-    """All violations, with their events. The history must allow to be read twice: a list, or a HistoryFile."""
+    """Return the proof of each violation. The history is read twice: a list, or a HistoryFile."""
     report = Report()
     checker = Checker(report)
     for replicas in logs:
@@ -87,7 +87,7 @@ def explain(violations: Sequence[Violation], history: Iterable[Event]) -> Iterat
 
 
 class _Reader:
-    """Where a reader stands in a partition: it is to be given `position` or, if that is missing, a later offset."""
+    """Position of a reader in a partition: it is to be given `position` or, if that is missing, a later offset."""
 
     __slots__ = ("committed_only", "final", "position")
 

@@ -79,7 +79,7 @@ def exchanges_of(requests: Iterable[Any]) -> Iterator[Exchange]:
 
 
 def tell(history: Observations, exchanges: Iterable[Exchange], offsets_retention_s: float = math.inf) -> None:
-    """Take down what exchanges say, in the order of their times. `offsets_retention_s`: so long a group has its offsets at least."""
+    """Note what exchanges say, in the order of their times. `offsets_retention_s`: so long a group has its offsets at least."""
     teller = _Teller(history, offsets_retention_s)
     moments: list[tuple[float, int, bool, Exchange]] = []
     for number, each in enumerate(exchanges):
@@ -106,7 +106,7 @@ class _Producer:
 
 
 class _Teller:
-    """Takes down requests and answers; which of them, the tables at the end of `__init__` say."""
+    """Notes of requests and answers, of the kinds in the tables at the end of `__init__`."""
 
     def __init__(self, history: Observations, offsets_retention_s: float) -> None:
         self._history = history

@@ -340,7 +340,7 @@ class HistoryFile:
         self._writing.flush()
 
     def close(self) -> None:
-        """All that was appended is in the file."""
+        """Write everything that was appended to the file, and close it."""
         if self._writing is not None:
             self._writing.close()
             self._writing = None

@@ -1,6 +1,6 @@
 """Observations of the clients of a test.
 
-The checker knows a record by its value, which is to be sent once. Tests send what they like, so what happened is taken down
+The checker knows a record by its value, which is to be sent once. Tests send what they like, so what happened is noted
 here, and `narration.py` gives each record a name of its own before the checker reads it.
 
 Any number of threads may write at a time, without a lock. A client calls back from where the interpreter collects garbage, in the
@@ -62,13 +62,13 @@ class Observations:
     # ------------------------------------------------------------------ who takes part
 
     def producer_began(self, name: str, *, idempotent: bool, acks: int) -> "ProducerLog":
-        """Begin to take down what a producer does. `acks`: -1 for all."""
+        """Begin to note what a producer does. `acks`: -1 for all."""
         log = ProducerLog(self, self.unused(name))
         self.note(ProducerBegan, log.name, idempotent, acks)
         return log
 
     def consumer_began(self, name: str, group: str | None = None, *, committed_only: bool = False) -> "ConsumerLog":
-        """Begin to take down what a consumer does. `group`: None for a consumer that commits nothing."""
+        """Begin to note what a consumer does. `group`: None for a consumer that commits nothing."""
         return ConsumerLog(self, self.unused(name), group, committed_only)
 
     def topics(self) -> set[str]:
@@ -90,7 +90,7 @@ class Observations:
 
     @contextlib.contextmanager
     def at(self, time_s: float) -> Iterator[None]:
-        """Take down what happens meanwhile as of a time, which is not before that of earlier observations."""
+        """Note what happens meanwhile as of a time, which is not before that of earlier observations."""
         before, self._clock = self._clock, lambda: time_s
         try:
             yield
@@ -129,7 +129,7 @@ class Observations:
 
 
 class ProducerLog:
-    """Deeds of one producer, as they are taken down."""
+    """Notes of what one producer does."""
 
     def __init__(self, history: Observations, name: str) -> None:
         self.name = name
@@ -139,14 +139,14 @@ class ProducerLog:
         self._is_fenced = False
 
     def sent(self, topic: str, partition: int | None, value: bytes | None, key: bytes | None = None) -> "SendingLog":
-        """Take down that a record is handed to the client. `partition`: None if the client is to choose it."""
+        """Note that a record is handed to the client. `partition`: None if the client is to choose it."""
         key_text = None if key is None else told(key)
         sending = Sending(self.name, topic, partition, told(value), key_text, self._transaction)
         self._history.note(Sent, sending)
         return SendingLog(self._history, sending)
 
     def transaction_began(self) -> None:
-        """Take down that records belong to a new transaction from now on."""
+        """Note that records belong to a new transaction from now on."""
         self._transactions += 1
         self._transaction = self._transactions
 
@@ -156,12 +156,12 @@ class ProducerLog:
         return self._transaction
 
     def end_asked(self, commit: bool) -> None:
-        """Take down that the end of the transaction is asked for."""
+        """Note that the end of the transaction is asked for."""
         if self._transaction is not None:
             self._history.note(EndAsked, self.name, self._transaction, commit)
 
     def ended(self, committed: bool, transaction: int | None = None) -> None:
-        """Take down that a transaction is known to have ended. `transaction`: its number; None for the present one."""
+        """Note that a transaction is known to have ended. `transaction`: its number; None for the present one."""
         number = self._transaction if transaction is None else transaction
         if number is not None:
             self._history.note(Ended, self.name, number, committed)
@@ -169,19 +169,19 @@ class ProducerLog:
             self._transaction = None
 
     def fenced(self) -> None:
-        """Take down that another producer has been given the transactional id. The first time counts."""
+        """Note that another producer has been given the transactional id. The first time counts."""
         if not self._is_fenced:
             self._is_fenced = True
             self._history.note(Fenced, self.name)
 
     def offset_added(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Take down that a group's offset is to be committed with the transaction."""
+        """Note that a group's offset is to be committed with the transaction."""
         if self._transaction is not None:
             self._history.note(OffsetAdded, self.name, self._transaction, group, topic, partition, offset)
 
 
 class SendingLog:
-    """Outcome of one record, as it is taken down; the first one counts."""
+    """Outcome of one record, as it is noted; the first one counts."""
 
     def __init__(self, history: Observations, sending: Sending) -> None:
         self._history = history
@@ -189,7 +189,7 @@ class SendingLog:
         self._is_open = True
 
     def acknowledged(self, offset: int | None, partition: int | None = None) -> None:
-        """Take down that the record is written. `offset`: None if the client was not told. `partition`: None if known."""
+        """Note that the record is written. `offset`: None if the client was not told. `partition`: None if known."""
         if self._is_open:
             self._is_open = False
             if partition is not None:
@@ -198,14 +198,14 @@ class SendingLog:
             self._history.note(Acknowledged, self._sending)
 
     def failed(self, error: str, *, may_be_written: bool = True) -> None:
-        """Take down that the client gave up. `may_be_written`: False only if no broker can have appended it."""
+        """Note that the client gave up. `may_be_written`: False only if no broker can have appended it."""
         if self._is_open:
             self._is_open = False
             self._history.note(Failed, self._sending, error, may_be_written)
 
 
 class ConsumerLog:
-    """Deeds of one consumer, as they are taken down."""
+    """Notes of what one consumer does."""
 
     def __init__(self, history: Observations, name: str, group: str | None, committed_only: bool) -> None:
         self.name, self.group = name, group
@@ -213,39 +213,39 @@ class ConsumerLog:
         self._committed_only = committed_only
 
     def began(self, topic: str, partition: int, offset: int) -> None:
-        """Take down that the consumer goes on at an offset, at first or after a seek or an assignment."""
+        """Note that the consumer goes on at an offset, at first or after a seek or an assignment."""
         self._history.note(ReadBegan, self.name, topic, partition, offset, self._committed_only)
 
     def read(self, topic: str, partition: int, records: Sequence[tuple[int, bytes | None]], position: int) -> None:
-        """Take down records that the consumer was given, as (offset, value), and where it stands then."""
+        """Note records that the consumer was given, as (offset, value), and where it stands then."""
         texts = tuple((offset, self._history.text_of(value)) for offset, value in records)
         self._history.note(Read, self.name, topic, partition, texts, position)
 
     def owned(self, places: Sequence[Place], epoch: int = -1) -> None:
-        """Take down that the consumer's group has given it partitions. `epoch`: -1 if it is not known."""
+        """Note that the consumer's group has given it partitions. `epoch`: -1 if it is not known."""
         for topic, partition in places:
             self._history.note(Owned, self.group, self.name, epoch, topic, partition)
 
     def disowned(self, places: Sequence[Place], was_member_at: float = 0.0) -> None:
-        """Take down that the consumer has given partitions up. `was_member_at`: until then it was a member for sure."""
+        """Note that the consumer has given partitions up. `was_member_at`: until then it was a member for sure."""
         for topic, partition in places:
             self._history.note(Disowned, self.group, self.name, topic, partition, was_member_at)
 
     def offsets_sent(self, offsets: Mapping[Place, int]) -> None:
-        """Take down that offsets are to be committed."""
+        """Note that offsets are to be committed."""
         for place, offset in offsets.items():
             self._history.note(OffsetSent, self.group, *place, offset)
 
     def offsets_committed(self, offsets: Mapping[Place, int]) -> None:
-        """Take down that offsets are committed."""
+        """Note that offsets are committed."""
         for place, offset in offsets.items():
             self._history.note(OffsetCommitted, self.group, *place, offset)
 
     def offsets_failed(self, offsets: Mapping[Place, int], error: str, *, may_be_written: bool = True) -> None:
-        """Take down that offsets were not committed, as far as the client knows."""
+        """Note that offsets were not committed, as far as the client knows."""
         for place, offset in offsets.items():
             self._history.note(OffsetFailed, self.group, *place, offset, error, may_be_written)
 
     def offset_fetched(self, topic: str, partition: int, offset: int | None) -> None:
-        """Take down the committed offset that the group was told; None: it has none."""
+        """Note the committed offset that the group was told; None: it has none."""
         self._history.note(OffsetFetched, self.group, topic, partition, UNKNOWN_OFFSET if offset is None else offset)

@@ -20,7 +20,7 @@ EVENT_TEXT_MAX = 300
 
 
 class Rule(StrEnum):
-    """Its value says what has gone wrong when it is reported."""
+    """A promise of Kafka; the value says what has gone wrong when it is broken."""
 
     LOST = "a record acknowledged with acks=all is not there"
     """Guarantees: committed records survive N-1 failures. Design 4.6 and 4.7: as long as one in-sync replica lives."""

@@ -1,4 +1,4 @@
-"""Consumers of kafka-python, aiokafka and confluent-kafka that take down what they are given and what they commit.
+"""Consumers of kafka-python, aiokafka and confluent-kafka that note what they are given and what they commit.
 
 A consumer that goes back breaks a promise, unless it was set back, or got the partition anew from its group. Of the latter the
 rebalance listener tells, which is given to the client in `subscribe`. A client that was subscribed before it was wrapped tells
@@ -37,7 +37,7 @@ class _Consumer(Wrapped):
     # ------------------------------------------------------------------ records
 
     def _take(self, records: Iterable[tuple[Place, int, Any]]) -> None:
-        """Take down records that the client gives to the test, as (place, offset, value)."""
+        """Note records that the client gives to the test, as (place, offset, value)."""
         by_place: dict[Place, list[tuple[int, bytes | None]]] = defaultdict(list)
         for place, offset, value in records:
             by_place[place].append((offset, as_bytes(value)))

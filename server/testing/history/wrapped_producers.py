@@ -1,4 +1,4 @@
-"""Producers of kafka-python, aiokafka and confluent-kafka that take down what is sent, and what becomes of it."""
+"""Producers of kafka-python, aiokafka and confluent-kafka that note what is sent, and what becomes of it."""
 
 import contextlib
 import time
@@ -252,7 +252,7 @@ class AiokafkaProducer(_Producer):
 
 
 def _conclude(sending: SendingLog, done: Any) -> None:
-    """Take down what an asyncio future holds."""
+    """Note what an asyncio future holds."""
     error = None if done.cancelled() else done.exception()
     if done.cancelled():
         sending.failed("cancelled")

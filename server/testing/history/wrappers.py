@@ -1,4 +1,4 @@
-"""Parts of producers and consumers of other libraries that take down what they do."""
+"""Parts of producers and consumers of other libraries that note what they do."""
 
 from collections.abc import Callable
 from typing import Any

@@ -162,7 +162,7 @@ class SimulatedBroker:
 class Simulation(SimCluster):
     """A run of a scenario: the cluster, its clients, time and chance.
 
-    `chance` is a random.Random of the seed. `history` takes down what clients of `client` see.
+    `chance` is a random.Random of the seed. `history` notes what clients of `client` see.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Clients of other libraries that take down what they do, with a broker in this process."""
+"""Clients of other libraries that note what they do, with a broker in this process."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ def kafka(kafka: Kafka) -> Kafka:
 
 
 def kinds(history: History) -> dict[str, int]:
-    """How often what was taken down; records, not answers with many."""
+    """Count what was noted by its kind; each record of an answer counts."""
     found: dict[str, int] = {}
     for _, kind, fields in history._notes:
         found[kind.__name__] = found.get(kind.__name__, 0) + (len(fields[3]) if kind is Read else 1)
