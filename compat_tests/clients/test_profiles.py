@@ -1,6 +1,7 @@
 """Brokers of the lab that behave as older releases of Kafka, as clients find them."""
 
 import pytest
+from compat_tests.conftest import KEEP_EVERYTHING
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
@@ -21,7 +22,7 @@ def test_versions_are_those_that_brokers_of_the_release_told(name):
 @pytest.mark.parametrize("name", RELEASES)
 def test_kafka_python_finds_the_release_and_uses_its_record_format(name):
     with Kafka(profile=name) as kafka:
-        kafka.topic("t")
+        kafka.topic("t", settings=KEEP_EVERYTHING)
         producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, enable_idempotence=False)
         consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
         try:
