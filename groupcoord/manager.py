@@ -34,6 +34,8 @@ Read = Callable[[Any], Any]
 Replay = Callable[[Any, int, int], None]
 """Takes over a record of the log: the record, its offset, and the id of the producer whose transaction it is part of, or -1."""
 
+NOTHING: Mapping[Any, Any] = {}
+
 
 @dataclass(frozen=True)
 class ShardContext:
@@ -54,22 +56,26 @@ class MetadataManager:
     group_type = ""
     """The `Group.group_type` of its groups, if it has any."""
 
-    def __init__(self) -> None:
-        self.requests: Mapping[type, Handler] = {}
-        """May change the shard. By the type of the request, which has a `group_id`."""
-        self.adopted: Mapping[type, Handler] = {}
-        """Requests of other managers, if they name a group of this type."""
-        self.reads: Mapping[type, Read] = {}
-        """Change nothing but sessions, and are answered at once."""
-        self.adopted_reads: Mapping[type, Read] = {}
-        self.loads: Mapping[type, Replay] = {}
-        """Replay of a record while the shard is loaded. By the type of the record's key."""
-        self.commits: Mapping[type, Replay] = {}
-        """Replay of a record of this shard's own when it is committed."""
-        self.timers: Mapping[str, Callable[[TimerKey], None]] = {}
-        """Actions for deadlines that have passed, by `TimerKey.kind`. Each kind belongs to one manager."""
-        self.lone_timers: tuple[TimerKey, ...] = ()
-        """Timers that need the state that records leave at their commit: they run when nothing is uncommitted."""
+    requests: Mapping[type, Handler] = NOTHING
+    """May change the shard. By the type of the request, which has a `group_id`."""
+    adopted: Mapping[type, Handler] = NOTHING
+    """Requests of other managers, if they name a group of this type."""
+    reads: Mapping[type, Read] = NOTHING
+    """Change nothing but sessions, and are answered at once."""
+    adopted_reads: Mapping[type, Read] = NOTHING
+    loads: Mapping[type, Replay] = NOTHING
+    """Replay of a record while the shard is loaded. By the type of the record's key."""
+    commits: Mapping[type, Replay] = NOTHING
+    """Replay of a record of this shard's own when it is committed."""
+    timers: Mapping[str, Callable[[TimerKey], None]] = NOTHING
+    """Actions for deadlines that have passed, by `TimerKey.kind`. Each kind belongs to one manager."""
+    lone_timers: tuple[TimerKey, ...] = ()
+    """Timers that need the state that records leave at their commit: they run when nothing is uncommitted."""
+
+    def forget_tables(self) -> None:
+        """Empty the tables, once the shard has them: they hold this manager's own methods, and so all of its groups."""
+        self.requests = self.adopted = self.reads = self.adopted_reads = NOTHING
+        self.loads = self.commits = self.timers = NOTHING
 
     def loaded(self) -> None:
         """Finish the load after all records are replayed. The runtime then starts the members' sessions."""

@@ -88,6 +88,7 @@ class Shard:
         for request, read in manager.adopted_reads.items():
             _add(self._adopted_reads.setdefault(request, {}), {manager.group_type: read})
         self._lone_timers += manager.lone_timers
+        manager.forget_tables()
 
     # ------------------------------------------------------------------ the runtime's calls
 
@@ -221,6 +222,7 @@ class Shard:
             for _ in group.unload(error):
                 yield from self._effects.take_replies()
             yield from self._effects.take_replies()
+        self._groups.clear()  # a manager and its parts hold each other, and would hold the groups
 
     # ------------------------------------------------------------------ reads, allowed at any time
 
@@ -249,8 +251,7 @@ class Shard:
 
 
 def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
-    taken = mine.keys() & theirs.keys()
-    assert not taken, f"registered twice: {taken}"
+    assert mine.keys().isdisjoint(theirs), f"registered twice: {mine.keys() & theirs.keys()}"
     mine.update(theirs)
 
 

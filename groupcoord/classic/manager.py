@@ -49,7 +49,6 @@ class ClassicGroupManager(MetadataManager):
     group_type = GROUP_TYPE
 
     def __init__(self, context: ShardContext) -> None:
-        super().__init__()
         self._context = context
         self._effects = context.effects
         self._groups = context.groups

@@ -25,7 +25,6 @@ class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
     group_class: ClassVar[type[Any]]
 
     def __init__(self, context: ShardContext) -> None:
-        super().__init__()
         self._context = context
         self._effects = context.effects
         self._groups = context.groups

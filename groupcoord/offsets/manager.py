@@ -130,7 +130,6 @@ class OffsetMetadataManager(MetadataManager):
     """Manager of a shard's committed offsets; also deletes groups of all types."""
 
     def __init__(self, context: ShardContext) -> None:
-        super().__init__()
         self._config = context.config
         self._effects = context.effects
         self._groups = context.groups

@@ -1,5 +1,8 @@
 """Loading and unloading a shard, and what administrators ask of it."""
 
+import gc
+from weakref import ref
+
 import pytest
 
 from ottla.groupcoord.classic.manager import DescribeGroup
@@ -10,6 +13,7 @@ from ottla.groupcoord.classic.members import (
     MemberMetadata,
 )
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.offsets.manager import OffsetMetadataManager
 from ottla.groupcoord.offsets.table import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import Caller
 from ottla.groupcoord.tests.conversation import (
@@ -190,6 +194,20 @@ def test_loading_applies_the_latest_record_of_a_group() -> None:
         shard.replay(record)
     shard.loaded(now_ms=0, timestamp_ms=0)
     assert shard.read(DescribeGroup(GROUP, 6), now_ms=0).group_state == "Empty"
+
+
+def test_an_unloaded_shard_frees_its_groups_and_offsets_without_the_garbage_collector() -> None:
+    talk = Conversation()
+    talk.commit(7, joined=talk.stable_group(2)[0])
+    groups = talk.shard._groups
+    (offsets,) = [ref(each) for each in talk.shard._managers if isinstance(each, OffsetMetadataManager)]
+    assert groups and offsets() is not None
+    gc.disable()
+    try:
+        talk.restart()
+        assert not groups and offsets() is None
+    finally:
+        gc.enable()
 
 
 def test_everybody_who_waits_is_told_when_a_shard_is_unloaded() -> None:
