@@ -283,8 +283,8 @@ class _Decoder:
         self._run.append(("B", count))
         self._flush()
         with self.block(f"if {count}:"):
-            # The byte that was read may be the first of a longer count.
-            self.line(f"{count}, position = read_tag_count(buffer, position - 1)")
+            with self.block(f"if {count} > 127:"):  # the byte that was read is the first of a longer count
+                self.line(f"{count}, position = read_tag_count(buffer, position - 1)")
             self._spend(count, path or "its tagged fields")
             if not subcon.known and not subcon.foreign:
                 self.line(f"position = skip_tags(buffer, position, end, {count})")
@@ -293,9 +293,7 @@ class _Decoder:
                 self._tagged_field(subcon, made, path)
 
     def _tagged_field(self, subcon: TaggedFields, made: str, path: str) -> None:
-        tag, size = self.source.variable("tag"), self.source.variable("size")
-        self.line(f"{tag}, position = read_varint(buffer, position)")
-        self.line(f"{size}, position = read_varint(buffer, position)")
+        tag, size = self._varint("tag", "read_varint"), self._varint("size", "read_varint")
         keyword = "if"
         for known, (name, part, _default) in sorted(subcon.known.items()):
             with self.block(f"{keyword} {tag} == {known}:"):

@@ -58,8 +58,8 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
-def keys_and_values(area: bytes, count: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield (offset delta, key, value) of each record, fast. The area must have been checked before."""
+def keys_and_values(area: bytes, count: int, base_offset: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Yield (offset, key, value) of each record, fast. The area must have been checked before."""
     end = 0
     for _ in range(count):
         position = end
@@ -93,7 +93,7 @@ def keys_and_values(area: bytes, count: int) -> Iterator[tuple[int, bytes | None
             value = area[value_at + 2 : value_at + 2 + ((low & 127 | high << 7) >> 1)]
         else:
             value, _ = read_bytes(area, value_at)
-        yield offset_delta, key, value
+        yield base_offset + offset_delta, key, value
 
 
 def read_bytes(area: Any, position: int) -> tuple[bytes | None, int]:

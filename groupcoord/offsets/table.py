@@ -130,17 +130,14 @@ class OffsetTable:
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self.group(group_id).get(topic, {}).get(partition)
 
-    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        self._partitions(group_id, topic)[partition] = committed
-
     def put_if_newer(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Store an offset, unless the stored one is from a later record of the log."""
-        partitions = self._partitions(group_id, topic)
+        partitions = self.partitions(group_id, topic)
         known = partitions.get(partition)
         if known is None or committed.record_offset > known.record_offset:
             partitions[partition] = committed
 
-    def _partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
+    def partitions(self, group_id: str, topic: str) -> dict[int, CommittedOffset]:
         """Return a group's offsets of a topic by partition; an empty table is created if there is none."""
         topics = self._groups.get(group_id)
         if topics is None:
@@ -198,7 +195,7 @@ class Offsets:
             ),
         )
         if producer_id == NO_PRODUCER_ID:
-            self._committed.put(key.group, key.topic, key.partition, committed)
+            self._committed.partitions(key.group, key.topic)[key.partition] = committed
         else:
             self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
 

@@ -32,7 +32,7 @@ from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.record_decoding import decode_records, records_area
 from ottla.wire.record_walk import keys_and_values
-from ottla.wire.records import COMPRESSION_MASK, MAGIC_V2, BatchHeader, check_records, iter_batches, wrap_int64
+from ottla.wire.records import COMPRESSION_MASK, MAGIC_V2, BatchHeader, check_records, iter_batches
 from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
@@ -205,16 +205,12 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 def _records(
     header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield each record's offset, key and value, after a check of the batch. `area`: its records, checked already."""
+    """Return each record's offset, key and value, after a check of the batch. `area`: its records, checked already."""
     if header.magic != MAGIC_V2:
-        for record in decode_records(batches, start, header=header):
-            yield record.offset, record.key, record.value
-        return
+        return ((each.offset, each.key, each.value) for each in decode_records(batches, start, header=header))
     if area is None:
         area = _checked_area(header, batches, start)
-    base_offset = header.base_offset
-    for offset_delta, key, value in keys_and_values(area, header.records_count):
-        yield wrap_int64(base_offset + offset_delta), key, value
+    return keys_and_values(area, header.records_count, header.base_offset)
 
 
 def _checked_area(header: BatchHeader, batches: bytes, start: int) -> bytes:
