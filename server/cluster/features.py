@@ -230,8 +230,6 @@ class Features:
 
     async def run(self) -> None:
         """Apply other brokers' changes of levels until the session ends. Raises SessionExpired."""
-        if self._is_alone:
-            await trio.sleep_forever()
         changed = Signal()
         ends = [self._coordination.watch_node(znodes.FEATURE, changed.set)]
         reads = (self._read_or_break, self._read_or_break)
@@ -246,6 +244,8 @@ class Features:
 
     async def until_broken(self, until_other: Callable[[], Awaitable[str]]) -> str:
         """Wait until this release does not support a finalized level, or `until_other` returns; return the reason."""
+        if self._is_alone:
+            return await until_other()
         reasons: list[str] = []
         async with trio.open_nursery() as nursery:
 

@@ -317,7 +317,8 @@ class ClusterMember:
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, "Settings", self.notifications.run)
-            nursery.start_soon(self._listen, "Levels of features", self.features.run)
+            if self._tree.is_shared:  # only its own controller changes the levels of a broker that is alone
+                nursery.start_soon(self._listen, "Levels of features", self.features.run)
             for what, listen in self.security.listeners().items():
                 nursery.start_soon(self._listen, what, listen)
             await nursery.start(self.election.run)

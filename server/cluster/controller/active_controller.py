@@ -219,7 +219,8 @@ class ActiveController:
             (trio.current_time() - started) * 1000,
         )
         # 4. One event after the other, each to its end.
-        nursery.start_soon(self._balance_now_and_then)
+        if not self._is_alone:  # else there is nobody to move leadership to
+            nursery.start_soon(self._balance_now_and_then)
         while True:
             action = await self._events.next()
             await action()
@@ -283,7 +284,7 @@ class ActiveController:
         found = await self._reader.topics(new)
         for name, topic in found.items():
             self.states.load_topic(name, *topic)
-            await trio.lowlevel.checkpoint()
+            await time_slice.yield_if_over()
         for name in new:
             if name not in found:
                 self._unwatch(znodes.topic_path(name))

@@ -210,7 +210,8 @@ class ControllerElection:
         failure: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_controller, nursery.cancel_scope)
+                if not self._is_alone:
+                    nursery.start_soon(self._watch_controller, nursery.cancel_scope)
                 try:
                     await self.active.run()
                 except Exception as error:  # noqa: BLE001 - a failing controller has to make way, whatever it is
