@@ -309,7 +309,7 @@ class TimeIndex(SparseIndex):
 
     def check(self) -> None:
         """Raise CorruptIndex if the last entry is older than the first: such a file has zeros at its end."""
-        if self.entries and self.last_timestamp < self.entry(0)[0]:
+        if self.entries > 1 and self.last_timestamp < self.entry(0)[0]:
             raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 
     def cut_at(self, offset: int) -> IndexCut:

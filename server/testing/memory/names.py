@@ -70,7 +70,7 @@ class File:
         self.synced = contents  # what a power cut leaves for certain
         self.has_lost_writes = False
         self.modified_ms = modified_ms
-        self.cold_pages: set[int] = set()
+        self.cold_pages: frozenset[int] = frozenset()
 
     def copy(self) -> File:
         copy = File(self.path, self.data.freeze(), self.modified_ms)

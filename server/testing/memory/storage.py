@@ -201,10 +201,10 @@ class MemoryStorage:
 
     def discard(self) -> None:
         """Forget the bytes of all but tiny files. The objects of a broker that has ended stay until garbage is collected."""
-        for names in (self._root, self._durable):
-            for _, file in files_in("", names):
-                if len(file.data) > _PAGE_BYTES or file.synced.length > _PAGE_BYTES:
-                    file.set(b"")
+        self._durable = {}
+        for _, file in files_in("", self._root):
+            if len(file.data) > _PAGE_BYTES or file.synced.length > _PAGE_BYTES:
+                file.set(b"")
 
     def files(self) -> list[str]:
         """The paths of all files."""
@@ -250,7 +250,7 @@ class MemoryStorage:
     def evict(self) -> None:
         """Drop all file contents from the simulated page cache."""
         for _, file in files_in("", self._root):
-            file.cold_pages = set(range(-(-len(file.data) // _PAGE_BYTES)))
+            file.cold_pages = frozenset(range(-(-len(file.data) // _PAGE_BYTES)))
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Overwrite bytes of a file without its users' knowledge."""

@@ -69,6 +69,8 @@ def _place_of(entry: ProducerEntry) -> Place:
 
 def without_those(disk: StorageSnapshot, living: Living) -> StorageSnapshot:
     """Return a disk whose logs do not know the producers that have sent since it was frozen, unless in a transaction."""
+    if not any(living.values()):
+        return disk
     changed: dict[str, bytes] = {}
     newest = {path.rpartition("/")[0]: (path, file) for path, file in disk.files() if path.endswith(SNAPSHOT_SUFFIX)}
     for directory, (path, file) in newest.items():
