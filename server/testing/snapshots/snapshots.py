@@ -33,7 +33,8 @@ from ottla.server.testing.snapshots.files import NodeSnapshot, Snapshot
 from ottla.server.testing.snapshots.kept_connections import GivenUp, give_up, take_up
 from ottla.server.testing.snapshots.living_producers import expect, given_ids, living_producers, skip_ids, without_those
 from ottla.server.testing.world.clock import pause
-from ottla.server.testing.world.world import PAUSE_S, SILENCE_S, World
+from ottla.server.testing.world.cluster import SILENCE_S
+from ottla.server.testing.world.world import PAUSE_S, World
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager.directories import HeldDirectory

@@ -13,7 +13,7 @@ import trio
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.tests.test_will import join_classic, until
-from ottla.server.testing.world import loop, world
+from ottla.server.testing.world import loop
 from ottla.server.testing.world.clock import LabClock
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -229,7 +229,7 @@ def test_closing_a_kafka_ends_its_advance():
 
 
 def test_an_advance_that_cannot_end_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(world, "ADVANCE_PATIENCE_S", 0.05)
+    monkeypatch.setattr("ottla.server.testing.world.cluster.ADVANCE_PATIENCE_S", 0.05)
     with Kafka() as kafka, Restless(kafka):
         with pytest.raises(
             LabError, match=r"by 10 s within 0.05 s, as the brokers were never idle; pause their clients"
