@@ -63,15 +63,19 @@ class LabBroker:
         self._lab.call(self._change, self._node.stop)
 
     def start(self) -> None:
-        """Start the broker with the data that it had; return when it serves clients and leads what it is to lead. Raises LabError."""
+        """Start the broker with the data that it had; return when it serves clients, leads what it is to lead, and is in sync.
+
+        As far as it can be: it is waited for neither where `shrink_isr` keeps it out, nor while its leader is down or out of
+        reach, nor for long on a frozen clock. Raises LabError.
+        """
         self._lab.call(self._change, self._node.start)
 
     async def _change(self, change: Callable[[], Awaitable[None]]) -> None:
         await change()
-        await self._lab.world.until_settled()
+        await self._lab.world.until_settled(back=self.node_id)
 
     def restart(self) -> None:
-        """Stop the broker as SIGTERM does, and start it again."""
+        """Stop the broker as SIGTERM does, and `start` it again; one after the other makes a rolling restart."""
         self.stop()
         self.start()
 
@@ -83,7 +87,10 @@ class LabBroker:
         self._lab.loop.call_sync(self._lab.world.pause, self.node_id)
 
     def resume(self) -> None:
-        """End `pause`. Connections with waiting requests are closed, and their clients send them again."""
+        """End `pause`; return when the broker is in sync, as `start` does.
+
+        Connections with waiting requests are closed, and their clients send them again.
+        """
         self._lab.call(self._change, self._resume)
 
     async def _resume(self) -> None:
@@ -102,14 +109,14 @@ class LabBroker:
         self._lab.loop.call_sync(world.cut, self.node_id, others)
 
     def heal(self) -> None:
-        """End all that `isolate` did to this broker."""
+        """End all that `isolate` did to this broker; return when it is in sync, as `start` does."""
         self._lab.call(self._change, self._heal)
 
     async def _heal(self) -> None:
         self._lab.world.heal(self.node_id)
 
     def expire_session(self) -> None:
-        """End the broker's session with the coordination tree: it loses its partitions. Return when it is registered again.
+        """End the broker's session with the coordination tree: it loses its partitions. Return when it is in sync again.
 
         Raises LabError for a single broker, which has no session.
         """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.partitions import PartitionState, state_of
 from ottla.server.testing.world.clock import pause
-from ottla.server.testing.world.world import PAUSE_S, SHOWN_LOOKS
+from ottla.server.testing.world.world import PAUSE_S, SHOWN_LOOKS, is_look_to_urge
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 LEADER_LOOKS = 1_000
 """Looks for a leader: two seconds."""
 
-LOOKS_PER_FETCH = 10
 REFUSAL = "NOT_LEADER_OR_FOLLOWER"
 """Error that a held replica is answered; it then asks again soon."""
 
@@ -61,8 +60,8 @@ async def expand_isr(world: World, topic: str, partition: int) -> None:
 
     def urge(number: int) -> None:
         # One joins at a time. The next one may wait at the leader for records, and a fetch is what lets it join.
-        for each in able if number % LOOKS_PER_FETCH == 0 else ():
-            _fetch_anew(world.node(each), topic, partition)
+        for each in able if is_look_to_urge(number) else ():
+            world.node(each).fetch_anew(topic, partition)
 
     await _until(world, topic, partition, lambda isr: isr >= able, urge)
 
@@ -92,7 +91,7 @@ def _hold(world: World, topic: str, partition: int, broker: int) -> None:
         fetches = world.wire.on("Fetch", of_brokers=True, topic=topic, partition=partition, replica_id=broker)
         world.held_replicas[place] = fetches.fail(REFUSAL, times=None)
     _keep_out(world, topic, partition, broker, until_ms=FOR_EVER_MS)
-    _fetch_anew(world.node(broker), topic, partition)
+    world.node(broker).fetch_anew(topic, partition)
 
 
 def _keep_out(world: World, topic: str, partition: int, broker: int, *, until_ms: int) -> None:
@@ -105,16 +104,6 @@ def _keep_out(world: World, topic: str, partition: int, broker: int, *, until_ms
             follower.ineligible_until_ms = until_ms
             if follower_node is not None:  # else the first fetch with it would count as that of a restarted broker
                 follower.broker_epoch = follower_node.member.broker_epoch
-
-
-def _fetch_anew(node: Node, topic: str, partition: int) -> None:
-    """Let a follower give up its present fetch of a partition, also one that waits at the leader, and begin another."""
-    if (broker := node.broker) is None or (fetchers := broker.member.fetchers) is None:
-        return
-    held = broker.replicas.partition(topic, partition)
-    if held is not None and not held.is_leader and held.leader_id >= 0:
-        fetchers.forget(held)
-        fetchers.follow(held)
 
 
 async def _until(

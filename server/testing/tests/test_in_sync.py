@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.world import world
 from ottla.wire.errors import ErrorCode, KafkaError
 
 ALL = [1, 2, 3]
+LATE_S = 0.05
 
 
 @pytest.fixture
@@ -122,6 +126,96 @@ def test_brokers_that_are_down_or_cut_off_are_not_waited_for(kafka: Kafka) -> No
     kafka.broker(cut_off).heal()
     kafka.broker(down).start()
     kafka.expand_isr("orders", 0)
+    assert kafka.partition("orders", 0).isr == ALL
+
+
+def test_a_rolling_restart_leaves_all_replicas_in_sync(kafka: Kafka) -> None:
+    kafka.topic("many", partitions=12, settings={"min.insync.replicas": 2})
+    for each in kafka.brokers:
+        kafka.produce("orders", "before", partition=0)
+        each.stop()
+        kafka.produce("orders", "meanwhile", partition=0)
+        each.start()
+        assert {len(kafka.partition("many", index).isr) for index in range(12)} == {3}
+    assert [end_of(kafka, each) for each in ALL] == [6, 6, 6]
+
+
+def shrink(kafka: Kafka, leader: int, follower: int) -> None:
+    kafka.shrink_isr("orders", 0, [each for each in ALL if each != follower])
+
+
+def pause(kafka: Kafka, leader: int, follower: int) -> None:
+    kafka.broker(leader).pause()
+
+
+def isolate(kafka: Kafka, leader: int, follower: int) -> None:
+    kafka.broker(leader).isolate(from_=follower)
+
+
+def kill(kafka: Kafka, leader: int, follower: int) -> None:
+    kafka.shrink_isr("orders", 0, [leader])
+    kafka.broker(leader).kill()
+
+
+@pytest.mark.parametrize("keep_out", [shrink, pause, isolate, kill])
+def test_a_broker_that_starts_is_not_waited_for_where_it_cannot_be_in_sync(
+    kafka: Kafka, keep_out: Callable[[Kafka, int, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)
+    controller = kafka.controller  # which is neither of the two
+    assert controller is not None
+    leader, follower = (each for each in ALL if each != controller)
+    kafka.elect("orders", 0, leader)
+    kafka.broker(follower).stop()
+    keep_out(kafka, leader, follower)
+    kafka.broker(follower).start()
+    shown = kafka.world.node(controller).serving().cluster.partition("orders", 0)
+    assert shown is not None and follower not in shown.isr
+
+
+def test_a_broker_that_starts_on_a_frozen_clock_is_waited_for_a_moment(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "FROZEN_LOOKS", 20)
+    kafka.broker(2).kill()
+    kafka.clock.freeze()
+    kafka.wire.on("AlterPartition", of_brokers=True).fail("NOT_CONTROLLER", times=2)  # of either leader
+    kafka.broker(2).start()
+    kafka.clock.speed(1)
+    kafka.broker(2).restart()
+    assert kafka.partition("orders", 0).isr == ALL
+
+
+def test_a_broker_that_the_controller_has_refused_is_proposed_again(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)
+    kafka.shrink_isr("orders", 0, to=[1, 3])
+    kafka.world.held_replicas.pop(("orders", 0, 2)).remove()  # the leader does not propose it yet, as after a refusal
+    kafka.call(lambda: kafka.world.until_settled(back=2))
+    assert kafka.partition("orders", 0).isr == ALL
+
+
+@pytest.mark.parametrize("change", ["resume", "heal", "expire_session"])
+def test_a_broker_that_comes_back_is_in_sync(kafka: Kafka, change: str) -> None:
+    kafka.topic("many", partitions=12)
+    kafka.wire.on("Fetch", of_brokers=True).delay(LATE_S, times=None, before=True)
+    lost = min({*ALL} - {kafka.controller})
+    if change != "expire_session":
+        getattr(kafka.broker(lost), {"resume": "pause", "heal": "isolate"}[change])()
+        kafka.clock.advance(seconds=60)
+    getattr(kafka.broker(lost), change)()
+    assert {len(kafka.partition("many", index).isr) for index in range(12)} == {3}
+
+
+def test_the_isr_and_the_leader_change_while_the_clock_is_frozen(kafka: Kafka) -> None:
+    kafka.clock.freeze()
+    for leader in [2, 3, 1] * 3:
+        kafka.clock.advance(0.05)
+        kafka.shrink_isr("orders", 0)
+        kafka.expand_isr("orders", 0)
+        kafka.elect("orders", 0, leader)
+    kafka.clock.speed(1)
     assert kafka.partition("orders", 0).isr == ALL
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.world import world
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -111,11 +112,23 @@ def test_a_leader_leads_when_it_has_heard_so_under_its_registration(kafka: Kafka
     assert held is not None
 
     async def is_settled() -> bool:
-        return await kafka.world._is_settled({"orders"})
+        return not await kafka.world._unsettled({"orders"})
 
     assert kafka.loop.call(is_settled)
     held.must_hear = True  # as a new registration does
     assert not kafka.loop.call(is_settled)
+
+
+def test_it_is_said_what_has_not_settled(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "SHOWN_LOOKS", 20)
+    monkeypatch.setattr(world, "SETTLED_LOOKS", 10)
+    held = kafka.world.node(1).serving().replicas.partition("orders", 0)
+    assert held is not None
+    held.must_hear = True  # as if it had missed it
+    kafka.call(kafka.world.until_settled)  # the rules above may be why
+    kafka.wire.rules.clear()
+    with pytest.raises(LabError, match="Broker 1 does not know that it leads orders-0 after 0 s"):
+        kafka.call(kafka.world.until_settled)
 
 
 @pytest.mark.parametrize("how", ["elect", "kill"])

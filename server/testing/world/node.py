@@ -177,6 +177,18 @@ class Node:
             if (found := getattr(each._transport, "conversation", None)) is not None
         ]
 
+    def fetch_anew(self, topic: str, partition: int) -> None:
+        """Let the broker give up its present fetch of a partition, also one that waits at the leader, and begin another."""
+        fetchers = None if self.broker is None else self.broker.member.fetchers
+        held = None if self.broker is None else self.broker.replicas.partition(topic, partition)
+        if fetchers is None or held is None or held.is_leader or held.leader_id < 0:
+            return
+        fetchers.forget(held)
+        fetchers.follow(held)
+        fetcher, _ = fetchers._followed[topic, partition]
+        if (asking := fetcher._leader._asking) is not None:
+            asking.deadline = trio.current_time()  # the grace of an interruption never ends while the clock is frozen
+
     async def start(self, *, reserved: bool = False) -> None:
         """Start the broker; return when it serves clients. Raises LabError, and the broker's StartupError.
 

@@ -6,8 +6,8 @@ brokers do what the controller has decided (`until_settled`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -26,11 +26,12 @@ from ottla.wire.messages.groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import PartitionState
+    from ottla.replication.partition.partition import Partition
     from ottla.server.broker import Broker
     from ottla.server.testing.world.node import Node
     from ottla.wire.schema import Message
 
-SHOWN_LOOKS, SETTLED_LOOKS, PAUSE_S = 15_000, 2_500, 0.002
+SHOWN_LOOKS, SETTLED_LOOKS, FROZEN_LOOKS, PAUSE_S = 15_000, 2_500, 500, 0.002
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -38,6 +39,19 @@ LOADING = {
 }
 """Errors of a coordinator that has just been elected, or whose topic is being made."""
 GROUP, TRANSACTION = 0, 1  # types of coordinators in FindCoordinator
+
+
+def is_look_to_urge(number: int) -> bool:
+    """True for the looks at which followers are to fetch anew: rarer and rarer, as an answer that takes long would never come."""
+    return number & (number - 1) == 0
+
+
+class Problem(NamedTuple):
+    """Obstacle to a settled state; of followers that have to fetch: the partition that their leader holds, and their ids."""
+
+    text: str
+    led: Partition | None = None
+    followers: Sequence[int] = ()
 
 
 class World(Cluster):
@@ -66,7 +80,7 @@ class World(Cluster):
             if broker is None or broker.member.broker_epoch != epoch or self.is_off_tree(node_id):
                 break
             await pause(PAUSE_S)
-        await self.until_settled()
+        await self.until_settled(back=node_id)
 
     async def until_shown(self, topic: str) -> None:
         """Wait until all brokers that run and are not cut off know a topic and its leaders serve it. Raises LabError after 30 s."""
@@ -79,60 +93,95 @@ class World(Cluster):
             f"Not all brokers know topic {topic} after {SHOWN_LOOKS * PAUSE_S:.0f} s; are enough of them up?"
         )
 
-    async def until_settled(self, topics: Iterable[str] | None = None) -> None:
+    async def until_settled(self, topics: Iterable[str] | None = None, *, back: int | None = None) -> None:
         """Wait until the controller knows who runs, and the brokers in its reach have done what it has decided.
 
-        It gives up after SETTLED_LOOKS looks. `topics`: whose partitions are looked at; None: all of them.
+        `topics`: whose partitions are looked at; None: all of them. `back`: id of a broker that has to be in sync with each
+        leader that it reaches, unless `shrink_isr` keeps it out; on a frozen clock it is waited for a second. Raises LabError
+        after 30 s, but gives up after 5 s while rules of a test change what brokers say to each other.
         """
         wanted = None if topics is None else set(topics)
-        for _ in range(SETTLED_LOOKS):
-            if self.tree is None or await self._is_settled(wanted):
+        number = 0
+        while self.tree is not None and (problems := await self._unsettled(wanted, back)):
+            for each in problems if is_look_to_urge(number) else ():
+                self._urge(each)
+            number += 1
+            if number == FROZEN_LOOKS and not self.loop.clock.factor:
+                back = None  # its leader may have to ask the controller again, and nobody does so now
+            if number == SETTLED_LOOKS and self._is_disturbed:
                 return
+            if number == SHOWN_LOOKS:
+                raise LabError(f"{problems[0].text} after {SHOWN_LOOKS * PAUSE_S:.0f} s; are enough of the brokers up?")
             await pause(PAUSE_S)
 
-    async def _is_settled(self, topics: set[str] | None) -> bool:
+    def _urge(self, problem: Problem) -> None:
+        led = problem.led
+        if led is None or led.followers is None:
+            return
+        for id in problem.followers:
+            # The controller may have refused the follower a moment before it was registered.
+            led.followers.by_id[id].ineligible_until_ms = 0
+            self.nodes[id].fetch_anew(led.topic, led.index)
+
+    @property
+    def _is_disturbed(self) -> bool:
+        """True while rules of a test change what brokers say to each other."""
+        return any(each.wanted.of_brokers for each in {*self.wire.rules.active} - {*self.held_replicas.values()})
+
+    async def _unsettled(self, topics: set[str] | None, back: int | None = None) -> list[Problem]:
         running = {id: node.broker for id, node in self.nodes.items() if node.broker is not None}
         able = {id: each for id, each in running.items() if self.nodes[id].is_well and not self.is_off_tree(id)}
         controller = next((id for id, each in able.items() if each.member.controller is not None), None)
         if controller is None:
             # One that is cut off stays the controller until its session ends.
-            return len(able) < len(running) or not running
+            is_awaited = len(able) == len(running) > 0
+            return [Problem("There is no controller")] if is_awaited else []
         active = able[controller].member.controller
         assert active is not None
         known = active.states.brokers
-        if any(id not in known or known[id].epoch != each.member.broker_epoch for id, each in able.items()):
-            return False
-        if any(not self.nodes[id].is_alive for id in known):
-            return False
+        for id in self.nodes:
+            if id in able and (id not in known or known[id].epoch != able[id].member.broker_epoch):
+                return [Problem(f"The controller does not know that broker {id} is up")]
+            if id in known and not self.nodes[id].is_alive and not self.is_off_tree(id):
+                return [Problem(f"The controller does not know that broker {id} is down")]
         try:
             await active.reassignments()  # answered when all is decided that the controller has heard of by now
-        except KafkaError:  # it resigns
-            return False
+        except KafkaError:
+            return [Problem(f"Broker {controller} resigns as the controller")]
         ears = {id: each for id, each in able.items() if not self.is_cut(id, controller)}
-        if any(self.nodes[id].is_fenced for id in ears):
-            return False
-        return all(
-            self._is_carried_out(ears, name, index, state)
+        if fenced := [id for id in ears if self.nodes[id].is_fenced]:
+            return [Problem(f"Broker {fenced[0]} is fenced")]
+        return [
+            problem
             for (name, index), state in active.states.partitions()
-            if topics is None or name in topics
-        )
+            if (topics is None or name in topics)
+            and (problem := self._unsettled_partition(ears, name, index, state, back)) is not None
+        ]
 
-    @staticmethod
-    def _is_carried_out(brokers: Mapping[int, Broker], topic: str, index: int, state: PartitionState) -> bool:
+    def _unsettled_partition(
+        self, brokers: Mapping[int, Broker], topic: str, index: int, state: PartitionState, back: int | None
+    ) -> Problem | None:
         if state.partition_epoch == NO_PARTITION_EPOCH:  # nobody has heard of it
-            return True
-        for broker in brokers.values():
+            return None
+        for id, broker in brokers.items():
             shown = broker.cluster.partition(topic, index)
             if shown is None or (shown.leader_epoch, shown.isr) != (state.leader_epoch, state.isr):
-                return False
+                return Problem(f"Broker {id} does not know the leader and the ISR of {topic}-{index}")
         if state.leader not in brokers:
-            return True
+            return None
         held = brokers[state.leader].replicas.partition(topic, index)
         if held is None or not held.is_leader or held.must_hear or held.leader_epoch != state.leader_epoch:
-            return False
+            return Problem(f"Broker {state.leader} does not know that it leads {topic}-{index}")
+        in_reach = {id for id in brokers if not self.is_cut(id, state.leader)}
+        free = [id for id in state.replicas if id != state.leader and (topic, index, id) not in self.held_replicas]
         # Until its followers have fetched, a new leader does not know that all before it was acknowledged, and shows it to nobody.
-        can_know = len(state.isr) >= held.min_isr and brokers.keys() >= {*state.isr}
-        return not can_know or held.high_watermark >= held.leader_epoch_start_offset
+        can_know = len(state.isr) >= held.min_isr and in_reach >= {*state.isr}
+        if can_know and held.high_watermark < held.leader_epoch_start_offset:
+            late = [id for id in free if id in state.isr]
+            return Problem(f"Not all followers fetch {topic}-{index} from broker {state.leader}", held, late)
+        if back in free and back in in_reach and back not in state.isr:
+            return Problem(f"Broker {back} is not in the ISR of {topic}-{index}", held, [back])
+        return None
 
     def _shows(self, broker: Broker, topic: str) -> bool:
         state = broker.cluster.topics.get(topic)
