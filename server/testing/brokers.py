@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.replication.log.storage import FileRegion
@@ -59,8 +60,11 @@ class LabBroker:
         self._lab.call(self._lab.world.kill, self.node_id)
 
     def stop(self) -> None:
-        """Stop the broker as SIGTERM does: other brokers take over its partitions, and its logs are flushed."""
-        self._lab.call(self._change, self._node.stop)
+        """Stop the broker as SIGTERM does: other brokers take over its partitions, and its logs are flushed.
+
+        Raises LabError if it is paused.
+        """
+        self._lab.call(self._change, partial(self._lab.world.stop, self.node_id))
 
     def start(self) -> None:
         """Start the broker with the data that it had; return when it serves clients, leads what it is to lead, and is in sync.

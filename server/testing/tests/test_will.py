@@ -372,6 +372,17 @@ def test_a_paused_broker_answers_no_earlier_request(kafka: Kafka):
     consumer.close()
 
 
+@pytest.mark.parametrize("how", ["stop", "restart"])
+def test_a_paused_broker_is_not_stopped(kafka: Kafka, how: str):
+    kafka.broker(0).pause()
+    with pytest.raises(
+        LabError, match=r"Broker 0 is paused, so that it hears no stop\(\); resume\(\) it first, or kill"
+    ):
+        getattr(kafka.broker(0), how)()
+    kafka.broker(0).resume()
+    getattr(kafka.broker(0), how)()
+
+
 def test_a_pause_and_an_isolation_end_each_by_its_own_call(cluster: Kafka):
     leader = cluster.partition("orders", 0).leader
     broker, world = cluster.broker(leader), cluster.world

@@ -70,6 +70,12 @@ class World(Cluster):
             self.expire(node_id)
             await self.until_settled()
 
+    async def stop(self, node_id: int) -> None:
+        """Stop a broker as SIGTERM does. Raises LabError if it is paused."""
+        if node_id in self._cuts.paused:
+            raise LabError(f"Broker {node_id} is paused, so that it hears no stop(); resume() it first, or kill() it.")
+        await self.node(node_id).stop()
+
     async def renew_session(self, node_id: int) -> None:
         """End the session of a broker with the tree; return when it is registered in another one. Raises LabError."""
         self.expire(node_id)
