@@ -18,11 +18,13 @@ from ottla.replication.reminders import counted
 from ottla.server.serving import StartupError
 from ottla.server.testing.chaos.wire_faults import ON_THE_WIRE, WireFaults, drawn
 from ottla.server.testing.errors import LabError, nearest
+from ottla.server.testing.world.cluster import CHAOS
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.server.testing.wire_tap.rules import Rule
     from ottla.server.testing.world.lab import Lab
+    from ottla.server.testing.world.node import Node
     from ottla.server.testing.world.world import World
 
 PAUSE_S, DURATION_S = (0.05, 0.5), (0.05, 0.4)
@@ -152,12 +154,14 @@ class Chaos:
         other = others[fault.place // len(ids) % len(others)] if others else broker
         begin, end, text = _FAULTS[fault.kind]
         told = text.format(broker=broker, other=other, seconds=fault.duration_s)
+        if (obstacle := _obstacle(world.node(broker), fault.kind)) is not None:
+            self._tell(fault, at_s, f"{told}: not possible: {obstacle}")
+            await trio.sleep(fault.duration_s)
+            return
         try:
             try:
                 # A cancelled stop would go on, and nobody would start the broker.
                 with trio.CancelScope(shield=True):
-                    if world.node(broker).is_reserved:
-                        raise LabError("a snapshot is being put back")
                     await begin(world, broker, other)
             except (LabError, KafkaError) as problem:
                 told += f": not possible: {problem}"
@@ -191,12 +195,23 @@ def _checked(faults: Sequence[str] | None, possible: Sequence[str]) -> Sequence[
     return possible if faults is None else tuple(faults)
 
 
+def _obstacle(node: Node, kind: str) -> str | None:
+    """Return why a fault cannot be made. What a test has done itself is not undone, as it would be at the fault's end."""
+    if node.is_reserved:
+        return "a snapshot is being put back"
+    if not node.is_alive:
+        return f"broker {node.node_id} is down already"
+    if kind == "fill_disk" and node.storage.space_left is not None:
+        return "the disk is full already"
+    return None
+
+
 async def _kill(world: World, broker: int, other: int) -> None:
     await world.kill(broker)
 
 
 async def _stop(world: World, broker: int, other: int) -> None:
-    await world.node(broker).stop()
+    await world.stop(broker)
 
 
 async def _start(world: World, broker: int, other: int) -> None:
@@ -226,15 +241,15 @@ async def _free(world: World, broker: int, other: int) -> None:
 
 
 async def _isolate(world: World, broker: int, other: int) -> None:
-    world.cut(broker, None)
+    world.cut(broker, None, CHAOS)
 
 
 async def _cut_pair(world: World, broker: int, other: int) -> None:
-    world.cut(broker, [other])
+    world.cut(broker, [other], CHAOS)
 
 
 async def _heal(world: World, broker: int, other: int) -> None:
-    world.heal(broker)
+    world.heal(broker, CHAOS)
 
 
 async def _expire(world: World, broker: int, other: int) -> None:

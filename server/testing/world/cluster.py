@@ -41,6 +41,9 @@ OF_BROKERS = {
 """Listeners of a cluster with a profile: brokers speak to each other as they are, on a port of their own."""
 
 SESSION_TIMEOUT_S = 18.0
+TEST, CHAOS = "test", "chaos"
+"""Those who cut brokers off from each other. The faults of a seed end their own cuts alone."""
+
 SILENCE_S = 1e9
 """Seconds for which requests are held back that are to be held until somebody says so."""
 
@@ -86,8 +89,8 @@ class Cluster:
         self._links: dict[int, Link] = {}
         self._sessions: dict[int, MemoryCoordination] = {}
         self._cuts = Cuts()
-        self._off_tree: set[int] = set()
-        """Brokers that are cut off from the tree."""
+        self._off_tree: set[tuple[str, int]] = set()
+        """Brokers that are cut off from the tree, each with who has cut it off."""
         self._silenced: dict[tuple[tuple[str, Any], ...], Rule] = {}
         self.held_replicas: dict[tuple[str, int, int], Rule] = {}
         """Rules that keep followers from fetching, by topic, partition and broker (`server/testing/in_sync.py`)."""
@@ -279,20 +282,20 @@ class Cluster:
         if (session := self._sessions.get(node_id)) is not None:
             self.tree.expire(session.session_id)
 
-    def cut(self, node_id: int, others: Iterable[int] | None) -> None:
-        """Cut a broker off from others, or with None from all others and the tree. Raises LabError."""
+    def cut(self, node_id: int, others: Iterable[int] | None, by: str = TEST) -> None:
+        """Cut a broker off from others, or with None from all others and the tree; `by`: who does that. Raises LabError."""
         if self.tree is None:
             raise LabError("A broker that is alone has nobody to be cut off from; use Kafka(3) or kafka_cluster.")
         if others is None:
-            self._off_tree.add(node_id)
+            self._off_tree.add((by, node_id))
             self._links[node_id].cut()
         for other in [each for each in self.nodes if each != node_id] if others is None else others:
-            self._cuts.cut(node_id, self.node(other).node_id)
+            self._cuts.cut(node_id, self.node(other).node_id, by)
 
-    def heal(self, node_id: int) -> None:
-        """End all cuts of a broker."""
-        self._cuts.heal(node_id)
-        self._off_tree.discard(node_id)
+    def heal(self, node_id: int, by: str | None = None) -> None:
+        """End the cuts of a broker that `by` has made; None: all of them."""
+        self._cuts.heal(node_id, by)
+        self._off_tree = {(maker, id) for maker, id in self._off_tree if id != node_id or by not in (None, maker)}
         self._open_link(node_id)
 
     def pause(self, node_id: int) -> None:
@@ -313,7 +316,7 @@ class Cluster:
             self._links[node_id].heal()
 
     def is_off_tree(self, node_id: int) -> bool:
-        return node_id in self._off_tree or node_id in self._cuts.paused
+        return node_id in self._cuts.paused or any(id == node_id for _, id in self._off_tree)
 
     def silence(self, **conditions: Any) -> None:
         """Hold back the requests of clients that meet conditions of the tap, and answers to earlier ones, until `let_speak` with the same conditions."""

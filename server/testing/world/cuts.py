@@ -24,18 +24,19 @@ class Cuts:
     """Pairs of brokers that cannot reach each other, and time limits of requests between brokers."""
 
     def __init__(self) -> None:
-        self._pairs: set[frozenset[int]] = set()
+        self._pairs: set[tuple[str, frozenset[int]]] = set()
+        """Who has cut, and the two brokers."""
         self.paused: set[int] = set()
         """Brokers that can reach nobody, whatever pairs are cut."""
         self._changed = trio.Event()
         self._limits: set[trio.CancelScope] = set()
 
-    def cut(self, one: int, other: int) -> None:
-        self._pairs.add(frozenset((one, other)))
+    def cut(self, one: int, other: int, by: str) -> None:
+        self._pairs.add((by, frozenset((one, other))))
 
-    def heal(self, broker: int) -> None:
-        """End all cuts of a broker."""
-        self._pairs = {pair for pair in self._pairs if broker not in pair}
+    def heal(self, broker: int, by: str | None) -> None:
+        """End the cuts of a broker that `by` has made; None: all of them."""
+        self._pairs = {(maker, pair) for maker, pair in self._pairs if broker not in pair or by not in (None, maker)}
         self._note_change()
 
     def resume(self, broker: int) -> None:
@@ -47,7 +48,8 @@ class Cuts:
         self._changed = trio.Event()
 
     def is_cut(self, one: int, other: int) -> bool:
-        return frozenset((one, other)) in self._pairs or one in self.paused or other in self.paused
+        both = frozenset((one, other))
+        return any(pair == both for _, pair in self._pairs) or one in self.paused or other in self.paused
 
     async def until_open(self, one: int, other: int) -> None:
         while self.is_cut(one, other):

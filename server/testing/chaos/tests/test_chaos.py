@@ -67,6 +67,36 @@ def test_faults_that_end_in_the_middle_of_a_stop_leave_no_broker_down():
             assert chaos.happened and kafka.broker(0).is_running
 
 
+@pytest.mark.parametrize("from_", [None, 1])
+def test_faults_heal_no_isolation_of_the_test(from_: int | None):
+    with Kafka(3) as kafka:
+        world = kafka.world
+        kafka.broker(3).isolate(from_)
+        with kafka.chaos(1, ["isolate", "cut_pair"]) as chaos:
+            while sum("broker 3" in each.text or "and 3" in each.text for each in chaos.happened[:-1]) < 6:
+                kafka.clock.advance(0.2)
+        cut = kafka.loop.call_sync(
+            lambda: [(one, two) for one in (1, 2, 3) for two in (1, 2, 3) if world.is_cut(one, two)]
+        )
+        assert set(cut) == {(1, 3), (3, 1)} | ({(2, 3), (3, 2)} if from_ is None else set())
+        assert world.is_off_tree(3) == (from_ is None)
+        kafka.broker(3).heal()
+        assert not world.is_cut(3, 1) and not world.is_off_tree(3)
+
+
+def test_faults_start_no_broker_and_free_no_disk_of_the_test():
+    with Kafka() as kafka:
+        kafka.broker(0).fill_disk()
+        told = made_by(kafka, 1, faults=["fill_disk"]).happened
+        assert told and all(each.text.endswith("not possible: the disk is full already") for each in told)
+        assert kafka.world.node(0).storage.space_left == 0
+        kafka.broker(0).free_disk()
+        kafka.broker(0).stop()
+        told = made_by(kafka, 1, faults=["kill", "stop"]).happened
+        assert told and all(each.text.endswith("not possible: broker 0 is down already") for each in told)
+        assert not kafka.broker(0).is_running
+
+
 def test_a_snapshot_is_put_back_while_faults_are_made():
     with Kafka() as kafka:
         kafka.topic("orders")
