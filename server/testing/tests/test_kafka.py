@@ -190,7 +190,7 @@ def test_wrong_use_is_answered_by_a_sentence(kafka: Kafka):
         (lambda: kafka.produce("orders"), "Nothing was given"),
         (lambda: kafka.produce("orders", {"a": 1}), "{'a': 1} is neither bytes nor text; encode it first"),  # type: ignore[arg-type]
         (lambda: kafka.produce("orders", "x", headers={"h": 1}), "1 is neither bytes nor text"),  # type: ignore[dict-item]
-        (lambda: Kafka(0), "ask for 1 or more"),
+        (lambda: Kafka(0), "ask for 1 to 100"),
         (lambda: kafka.ask(None, broker=5), "no broker 5; the brokers are 0"),  # type: ignore[arg-type]
     ):
         with pytest.raises(LabError, match=text):

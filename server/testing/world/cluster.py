@@ -40,6 +40,9 @@ OF_BROKERS = {
 }
 """Listeners of a cluster with a profile: brokers speak to each other as they are, on a port of their own."""
 
+BROKERS_MAX = 100
+"""So many start within some 10 s, with 500 descriptors. Each tells each other one whatever changes."""
+
 SESSION_TIMEOUT_S = 18.0
 TEST, CHAOS = "test", "chaos"
 """Those who cut brokers off from each other. The faults of a seed end their own cuts alone."""
@@ -70,8 +73,8 @@ class Cluster:
     """
 
     def __init__(self, loop: LabLoop, *, brokers: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        if brokers < 1:
-            raise LabError(f"A world of {brokers} brokers is none; ask for 1 or more.")
+        if not 1 <= brokers <= BROKERS_MAX:
+            raise LabError(f"A Kafka of {brokers} brokers cannot be made; ask for 1 to {BROKERS_MAX}.")
         self.loop = loop
         self.restoring = trio.Lock()
         """Held while a snapshot is put back."""
