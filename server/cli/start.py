@@ -99,7 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--add-scram", action="append", default=[], metavar=user, help=f"a SCRAM user to begin with, {users}")
     control = "keep all data in memory, and serve the control port of tests there (docs/testing.md)"
     add("--control", metavar="HOST:PORT", help=control)
-    add("--control-token", metavar="TOKEN", help="let only those use the control port who bring this token")
+    token = "who bring this token (default: $OTTLA_CONTROL_TOKEN)"
+    add("--control-token", metavar="TOKEN", help=f"let only those use the control port {token}")
     add_logs(parser)
     form = "lines for people, or a JSON object a line (default: text)"
     add("--log-format", choices=LOG_FORMATS, default="text", help=form)

@@ -49,6 +49,7 @@ NO_SETTINGS = frozenset(
         "KAFKA_TOOLS_LOG4J_LOGLEVEL",
         "KAFKA_VERSION",
         "OTTLA_BOOTSTRAP_SERVERS",
+        "OTTLA_CONTROL_TOKEN",
         "OTTLA_PORTABLE",
         "OTTLA_PURE_PYTHON",
     )

@@ -26,6 +26,7 @@ from ottla.wire.errors import KafkaError
 
 VARIABLES: Final = ("OTTLA_BOOTSTRAP", "OTTLA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS")
 CONTROL: Final = "OTTLA_CONTROL"
+CONTROL_TOKEN: Final = "OTTLA_CONTROL_TOKEN"
 ENDING: Final = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 LISTENERS: Final = "PLAINTEXT://127.0.0.1:9092"
 OF_DISKS: Final = ("log.dir", "log.dirs", "num.workers")
@@ -76,7 +77,11 @@ def add_control(parser: argparse.ArgumentParser) -> None:
     """Add --control and --control-token."""
     what = "serve the control port there: a test's clock, faults and looks by HTTP; a broker in memory has it"
     parser.add_argument("--control", metavar="HOST:PORT", help=what)
-    parser.add_argument("--control-token", metavar="TOKEN", help="let only those use it who bring this token")
+    parser.add_argument(
+        "--control-token",
+        metavar="TOKEN",
+        help=f"let only those use it who bring this token (default: ${CONTROL_TOKEN})",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -135,7 +140,7 @@ def _control(kafka: Kafka, address: str | None, token: str | None) -> Iterator[s
     if place is None:
         raise LabError(f"--control {address}: write HOST:PORT, or a PORT on loopback")
     try:
-        control = Control(kafka, *place, token)
+        control = Control(kafka, *place, token or os.environ.get(CONTROL_TOKEN) or None)
     except OSError as error:
         raise LabError(f"--control {address}: {error.strerror or error}") from None
     try:

@@ -235,6 +235,23 @@ with urllib.request.urlopen(os.environ["OTTLA_CONTROL"] + "/kafka") as answer:
     assert main(["test", "--control", "127.0.0.1:0", "--", sys.executable, "-c", code]) == 0
 
 
+def test_the_token_of_the_control_port_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    code = """
+import os, urllib.error, urllib.request
+request = urllib.request.Request(os.environ["OTTLA_CONTROL"] + "/kafka")
+try:
+    urllib.request.urlopen(request)
+except urllib.error.HTTPError as refused:
+    assert refused.code == 401
+else:
+    raise AssertionError("nobody asked for the token")
+request.add_header("Authorization", "Bearer " + os.environ["OTTLA_CONTROL_TOKEN"])
+urllib.request.urlopen(request).close()
+"""
+    monkeypatch.setenv("OTTLA_CONTROL_TOKEN", "told-to-nobody-else")
+    assert main(["test", "--control", "127.0.0.1:0", "--", sys.executable, "-c", code]) == 0
+
+
 def test_start_with_a_control_port_keeps_its_data_in_memory(tmp_path: Path):
     words = ["start", "--port", "0", "--control", "0", "--override", f"log.dirs={tmp_path}"]
     process = subprocess.Popen([sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE, text=True)

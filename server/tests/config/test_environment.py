@@ -60,6 +60,7 @@ def test_ours_go_before_kafkas() -> None:
         "KAFKA_HEAP_OPTS",
         "KAFKA_VERSION",
         "OTTLA_BOOTSTRAP_SERVERS",
+        "OTTLA_CONTROL_TOKEN",
         "OTTLA_PORTABLE",
         "OTTLA_SERVICE_HOST",
         "OTTLA_SERVICE_PORT_CLIENTS",
