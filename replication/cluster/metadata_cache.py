@@ -112,6 +112,8 @@ class MetadataCache:
     cluster_id: str = ""
     controller_id: int = NO_CONTROLLER
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    registered: set[int] = field(default_factory=set, compare=False, repr=False)
+    """Brokers that have been live at some time, as far as this broker knows: Kafka keeps a registration while a broker is down."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     topic_by_id: dict[bytes, TopicState] = field(default_factory=dict)
     version: int = 0
@@ -164,12 +166,14 @@ class MetadataCache:
 
     def put_broker(self, broker: BrokerRegistration) -> None:
         self.brokers[broker.node_id] = broker
+        self.registered.add(broker.node_id)
         self._notify_brokers()
 
     def put_brokers(self, brokers: Iterable[BrokerRegistration], *, controller_id: int) -> None:
         """Replace the set of live brokers and the controller's id."""
         # Another mapping, so that who holds the former one still sees the brokers that are gone.
         self.brokers = {broker.node_id: broker for broker in brokers}
+        self.registered |= self.brokers.keys()
         self.controller_id = controller_id
         self._notify_brokers()
 

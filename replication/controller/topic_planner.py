@@ -260,10 +260,20 @@ class TopicPlanner:
         racks = {
             node_id: broker.rack for node_id, broker in self.cluster.brokers.items() if not self._is_cordoned(node_id)
         }
-        placed = place_replicas(racks, partition_count=count, replication_factor=factor, start=self._next_start)
+        gone = self._gone(factor - len(racks)) if racks else ()
+        live_factor = factor - len(gone)
+        placed = place_replicas(racks, partition_count=count, replication_factor=live_factor, start=self._next_start)
         # The next topic goes on where this one ends. Otherwise one broker would lead all topics of one partition.
         self._next_start += count
-        return placed
+        return [(*each, *gone) for each in placed] if gone else placed
+
+    def _gone(self, lacking: int) -> Sequence[int]:
+        """Return so many registered brokers that are down, for replicas that no live broker can have; none if there are fewer.
+
+        Like Kafka's StripedReplicaPlacer, which takes fenced brokers, too: a topic can be created while a broker is down.
+        """
+        down = sorted(self.cluster.registered - self.cluster.brokers.keys())
+        return down[:lacking] if 0 < lacking <= len(down) else ()
 
     def check_assignment(self, ids: Sequence[int], factor: int | None = None) -> None:
         """Check the replicas assigned to one partition. `factor` is their required number; None: any number."""

@@ -286,6 +286,19 @@ def test_impossible_factors_are_refused(brokers: tuple[int, ...], factor: int, m
     assert failure.value.message == message
 
 
+def test_a_broker_that_is_down_gets_replicas_that_no_live_one_can_have() -> None:
+    planner = planner_of(1, 2, 3)
+    planner.cluster.put_brokers([BrokerRegistration(1, {}), BrokerRegistration(3, {})], controller_id=1)
+    plan = planner.plan_creation(NewTopic(name="t", partition_count=2, replication_factor=3), TOPIC_ID)
+    assert plan.after.partitions == (PartitionState(1, 0, (1, 3, 2), (1, 3)), PartitionState(3, 0, (3, 1, 2), (3, 1)))
+    two = planner.plan_creation(NewTopic(name="u", partition_count=1, replication_factor=2), TOPIC_ID)
+    assert set(two.after.partitions[0].replicas) == {1, 3}
+    code, message = refusal(planner, NewTopic(name="v", replication_factor=4))
+    assert code is ErrorCode.INVALID_REPLICATION_FACTOR and message is not None
+    planner.cluster.put_brokers([], controller_id=1)
+    assert "All brokers are currently fenced" in str(refusal(planner, NewTopic(name="v", replication_factor=1))[1])
+
+
 @pytest.mark.parametrize("factor", [1, 2, 3])
 def test_ten_thousand_partitions_take_no_more_thought_than_one_round(
     monkeypatch: pytest.MonkeyPatch, factor: int

@@ -332,6 +332,21 @@ def test_another_broker_leads_when_the_leader_is_killed(cluster: Kafka):
     assert cluster.records("orders", 0) == made
 
 
+@pytest.mark.parametrize("node_id", [1, 2])
+def test_topics_and_groups_are_made_while_a_broker_is_down(cluster: Kafka, node_id: int):
+    cluster.broker(node_id).kill()
+    cluster.topic("late")
+    assert sorted(cluster.partition("late").replicas) == [1, 2, 3]
+    cluster.group("g").commit({("late", 0): 5})  # makes Kafka's topic of the offsets
+    assert cluster.group("g").offsets == {("late", 0): 5}
+    cluster.broker(node_id).start()
+    for _ in range(PATIENCE_LOOKS):
+        if cluster.partition("late").isr == [1, 2, 3]:
+            break
+        cluster.clock.advance(seconds=0.1)
+    assert cluster.partition("late").isr == [1, 2, 3]
+
+
 def test_an_isolated_follower_leaves_the_isr_and_comes_back(cluster: Kafka):
     def isr() -> list[int]:
         return cluster.partition("orders", 0).isr
