@@ -71,20 +71,35 @@ _NAMED: dict[str, Callable[[Any], Iterable[Any]]] = {
 
 
 def error_answer(
-    request: Message, response_class: type[Message], version: int, code: ErrorCode, message: str | None
+    request: Message,
+    response_class: type[Message],
+    version: int,
+    code: ErrorCode,
+    message: str | None,
+    *,
+    innermost: bool = False,
 ) -> Message:
-    """Return a response to `request` with an error for the whole request, or for each of its elements."""
+    """Return a response to `request` with an error for the whole request, or for each of its elements.
+
+    `innermost`: put the error into the innermost elements alone, such as partitions.
+    """
     answer: Message = _with_unknown(response_class)
-    if _puts_error(answer, version, code, message) and version > _IN_BOTH.get(response_class.__name__, -1):
+    if (
+        not innermost
+        and _puts_error(answer, version, code, message)
+        and version > _IN_BOTH.get(response_class.__name__, -1)
+    ):
         return answer
     for name, item in _arrays_with_errors(response_class, version):
         special = _NAMED.get(response_class.__name__)
         named = _counterpart(request, name, version) if special is None else special(request)
-        setattr(answer, name, [_element(item, each, version, code, message) for each in named])
+        setattr(answer, name, [_element(item, each, version, code, message, innermost) for each in named])
     return answer
 
 
-def _element(cls: type[Struct], named: Any, version: int, code: ErrorCode, message: str | None) -> Struct:
+def _element(
+    cls: type[Struct], named: Any, version: int, code: ErrorCode, message: str | None, innermost: bool
+) -> Struct:
     """Return the response's element for `named` (a struct or a name in the request) with the error."""
     element: Struct = _with_unknown(cls)
     if isinstance(named, Struct):
@@ -95,10 +110,11 @@ def _element(cls: type[Struct], named: Any, version: int, code: ErrorCode, messa
                     break
     else:
         setattr(element, _key_of_type(cls, type(named)), named)
-    if not _puts_error(element, version, code, message):
-        for name, item in _arrays_with_errors(cls, version):
+    arrays = _arrays_with_errors(cls, version)
+    if innermost and arrays or not _puts_error(element, version, code, message):
+        for name, item in arrays:
             below = _counterpart(named, name, version)
-            setattr(element, name, [_element(item, each, version, code, message) for each in below])
+            setattr(element, name, [_element(item, each, version, code, message, innermost) for each in below])
     return element
 
 

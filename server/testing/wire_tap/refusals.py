@@ -5,7 +5,8 @@ is possible where Kafka has an error code for each topic or partition, such as i
 Metadata, CreateTopics. Else the whole request is refused, as Kafka would.
 
 For a Fetch Kafka's general error answer has the error at its top level from version 13 on. Clients look for errors such as
-NOT_LEADER_OR_FOLLOWER at each partition, where Kafka's own fetch path puts them, and so does this.
+NOT_LEADER_OR_FOLLOWER at each partition, where Kafka's own fetch path puts them, and so does this. So it is with errors of partitions
+in an OffsetFetch, such as UNSTABLE_OFFSET_COMMIT, if it names partitions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ottla.server.testing.wire_tap.subjects import IsMeant, NameOf, is_list_of_t
 from ottla.wire.error_answers import error_answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import encode_response_header, response_header_version
+from ottla.wire.messages.offsets import OffsetFetchRequest
 from ottla.wire.schema import Message, Struct
 
 _FETCH_WITH_ERRORS_IN_BOTH = 12
@@ -29,6 +31,16 @@ _OF_SESSION = frozenset(
     }
 )
 """Errors that Kafka puts at the top level of a Fetch answer."""
+
+_OF_OFFSETS = frozenset(
+    {
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors that Kafka puts at the partitions of an OffsetFetch answer, and never at its groups."""
 
 _KEYS = (
     "topic",
@@ -78,6 +90,10 @@ def _error_answer(request: Message, version: int, error: ErrorCode) -> Message:
         answer = error_answer(request, messages.response, min(version, _FETCH_WITH_ERRORS_IN_BOTH), error, None)
         answer.error_code = 0  # type: ignore[attr-defined]
         return answer
+    if isinstance(request, OffsetFetchRequest) and error in _OF_OFFSETS:
+        answer = error_answer(request, messages.response, version, error, None, innermost=True)
+        if _has_errors_below(answer):
+            return answer
     return error_answer(request, messages.response, version, error, None)
 
 

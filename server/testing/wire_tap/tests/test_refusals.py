@@ -23,6 +23,7 @@ from ottla.wire.messages.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from ottla.wire.schema import ZERO_UUID, Array, Message, Primitive, Struct
@@ -113,6 +114,23 @@ def test_one_topic_of_two(request_: Message, version: int) -> None:
 
 def test_an_answer_with_one_error_for_all_refuses_the_whole_request() -> None:
     assert refused(offset_fetch(), 9, is_orders_1) == ({(): ERROR}, None)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_errors_of_offsets_are_at_their_partitions(version: int) -> None:
+    request = offset_fetch()
+    if version < 8:
+        topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])]
+        request = OffsetFetchRequest(group_id="g", topics=topics)
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    answer, rest = refusal(request, version, unstable, None, no_name)
+    assert (dict(errors_in(answer)), rest) == ({("orders", 0): unstable, ("orders", 1): unstable}, None)
+    assert encoded_answer(answer, version, 1)
+    answer, rest = refusal(request, version, unstable, is_orders_1, no_name)
+    assert dict(errors_in(answer)) == {("orders", 1): unstable}
+    assert rest is not None and list(places_in(rest, no_name)) == [("orders", 0)]
+    of_all = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    assert dict(errors_in(refusal(of_all, 9, unstable, None, no_name)[0])) == {(): unstable}
 
 
 def test_every_api_can_be_refused_in_every_version() -> None:
