@@ -45,7 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers."""
+    """Declare the markers. Raises UsageError if nobody would see what --ottla-shrink finds."""
+    if config.getoption("--ottla-shrink") and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError(
+            "--ottla-shrink prints nothing from processes of pytest-xdist; leave out -n, or add -n 0"
+        )
     config.addinivalue_line("markers", f"{SETTINGS}(settings): settings of the test's brokers, by Kafka's names")
     config.addinivalue_line("markers", f"{SNAPSHOT}(path): file of a snapshot, relative to the test's, to begin with")
     config.addinivalue_line("markers", f"{PROFILE}(name): release or service that the test's brokers behave as")

@@ -154,3 +154,11 @@ def test_faults_that_begin_while_their_kafka_is_closed_end_alone() -> None:
         closed.close()
         other.clock.advance(minutes=5)
         assert other.loop.is_usable and chaos._ended.is_set() and not chaos.happened
+
+
+def test_nothing_is_shrunk_where_nobody_would_see_it(pytester: pytest.Pytester):
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_subprocess(*WORDS, "-n", "1", "--ottla-shrink")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*prints nothing from processes of pytest-xdist; leave out -n*"])
+    assert pytester.runpytest_subprocess(*WORDS, "-n", "0", "--ottla-shrink").ret == 0
