@@ -10,11 +10,27 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
+from _pytest.config.argparsing import Parser
 
+import ottla
 from ottla.server.cli.cli import main
 from ottla.server.testing.tests.pytest_words import WORDS
+from ottla.testing import plugin
 
 pytest_plugins = ["pytester"]
+
+
+def test_pytest_does_not_rewrite_the_modules_of_ottla(pytestconfig: pytest.Config):
+    hook = AssertionRewritingHook(pytestconfig)
+    hook._must_rewrite.update({"ottla", "json"})  # as for all packages of an installed plugin's distribution
+    assert hook.find_spec("ottla.wire", ottla.__path__) is not None
+    hook._marked_for_rewrite_cache.clear()
+    manager = pytest.PytestPluginManager()
+    manager.rewrite_hook = hook
+    plugin.pytest_addoption(Parser(_ispytest=True), manager)
+    assert hook.find_spec("ottla.wire", ottla.__path__) is None
+    assert hook.find_spec("json.decoder", json.__path__) is not None
 
 
 def test_each_test_has_a_world_of_its_own(pytester: pytest.Pytester):
