@@ -22,7 +22,12 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 def place_replicas(
-    racks: Mapping[int, str | None], *, partition_count: int, replication_factor: int, start: int = 0
+    racks: Mapping[int, str | None],
+    *,
+    partition_count: int,
+    replication_factor: int,
+    start: int = 0,
+    down: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
     """Choose replicas for new partitions; `racks` holds the usable brokers and their racks, `start` the first position.
 
@@ -30,23 +35,25 @@ def place_replicas(
     `replication_factor` brokers, skipping racks that hold more of its replicas than another rack. Its first replica,
     the preferred leader, moves on by one from partition to partition. After each round over all brokers the followers
     are shifted by one more, so that the partitions of one leader do not share the same followers.
+
+    `down` holds registered brokers that are not live. They get the replicas that no live broker can have, as in Kafka's
+    StripedReplicaPlacer: a topic can be created while a broker is down.
     """
     if replication_factor <= 0:
         raise _refused(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
     if not racks:
         raise _refused("All brokers are currently fenced, or have all their log directories cordoned.")
-    if replication_factor > len(racks):
+    if replication_factor > len(racks) + len(down):
         raise _refused(
-            f"The target replication factor of {replication_factor} cannot be reached because only {len(racks)} "
-            "broker(s) are registered or some brokers have all their log directories cordoned."
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(racks) + len(down)} broker(s) are registered or some brokers have all their log directories cordoned."
         )
-    row = _alternating(racks)
+    row, count = _alternating(racks), min(replication_factor, len(racks))
+    lacking = tuple(down[: replication_factor - count])
     # After this many partitions both the first replica and the shift of the followers begin again. So ten thousand
     # partitions cost no more than one period.
     period = len(row) * (len(row) - 1) or 1  # then all begins again
-    placed = [
-        _replicas(row, racks, start + number, replication_factor) for number in range(min(partition_count, period))
-    ]
+    placed = [_replicas(row, racks, start + number, count) + lacking for number in range(min(partition_count, period))]
     return [placed[number % period] for number in range(partition_count)]
 
 
@@ -260,20 +267,13 @@ class TopicPlanner:
         racks = {
             node_id: broker.rack for node_id, broker in self.cluster.brokers.items() if not self._is_cordoned(node_id)
         }
-        gone = self._gone(factor - len(racks)) if racks else ()
-        live_factor = factor - len(gone)
-        placed = place_replicas(racks, partition_count=count, replication_factor=live_factor, start=self._next_start)
+        down = sorted(each for each in self.cluster.registered - racks.keys() if not self._is_cordoned(each))
+        placed = place_replicas(
+            racks, partition_count=count, replication_factor=factor, start=self._next_start, down=down
+        )
         # The next topic goes on where this one ends. Otherwise one broker would lead all topics of one partition.
         self._next_start += count
-        return [(*each, *gone) for each in placed] if gone else placed
-
-    def _gone(self, lacking: int) -> Sequence[int]:
-        """Return so many registered brokers that are down, for replicas that no live broker can have; none if there are fewer.
-
-        Like Kafka's StripedReplicaPlacer, which takes fenced brokers, too: a topic can be created while a broker is down.
-        """
-        down = sorted(self.cluster.registered - self.cluster.brokers.keys())
-        return down[:lacking] if 0 < lacking <= len(down) else ()
+        return placed
 
     def check_assignment(self, ids: Sequence[int], factor: int | None = None) -> None:
         """Check the replicas assigned to one partition. `factor` is their required number; None: any number."""
