@@ -154,7 +154,7 @@ class Chaos:
         other = others[fault.place // len(ids) % len(others)] if others else broker
         begin, end, text = _FAULTS[fault.kind]
         told = text.format(broker=broker, other=other, seconds=fault.duration_s)
-        if (obstacle := _obstacle(world.node(broker), fault.kind)) is not None:
+        if (obstacle := _obstacle(world, world.node(broker), fault.kind)) is not None:
             self._tell(fault, at_s, f"{told}: not possible: {obstacle}")
             await trio.sleep(fault.duration_s)
             return
@@ -195,12 +195,14 @@ def _checked(faults: Sequence[str] | None, possible: Sequence[str]) -> Sequence[
     return possible if faults is None else tuple(faults)
 
 
-def _obstacle(node: Node, kind: str) -> str | None:
+def _obstacle(world: World, node: Node, kind: str) -> str | None:
     """Return why a fault cannot be made. What a test has done itself is not undone, as it would be at the fault's end."""
     if node.is_reserved:
         return "a snapshot is being put back"
     if not node.is_alive:
         return f"broker {node.node_id} is down already"
+    if world.is_paused(node.node_id):
+        return f"broker {node.node_id} is paused"
     if kind == "fill_disk" and node.storage.space_left is not None:
         return "the disk is full already"
     return None
@@ -236,7 +238,7 @@ async def _free(world: World, broker: int, other: int) -> None:
     node.storage.space_left = None
     # A disk that was full in the wrong moment has taken the log directory offline.
     if not node.is_well and not node.is_reserved:
-        await node.stop()
+        await world.stop(broker)
         await _start(world, broker, other)
 
 

@@ -318,8 +318,11 @@ class Cluster:
         if node_id in self._links and not self.is_off_tree(node_id):
             self._links[node_id].heal()
 
+    def is_paused(self, node_id: int) -> bool:
+        return node_id in self._cuts.paused
+
     def is_off_tree(self, node_id: int) -> bool:
-        return node_id in self._cuts.paused or any(id == node_id for _, id in self._off_tree)
+        return self.is_paused(node_id) or any(id == node_id for _, id in self._off_tree)
 
     def silence(self, **conditions: Any) -> None:
         """Hold back the requests of clients that meet conditions of the tap, and answers to earlier ones, until `let_speak` with the same conditions."""

@@ -97,6 +97,17 @@ def test_faults_start_no_broker_and_free_no_disk_of_the_test():
         assert not kafka.broker(0).is_running
 
 
+def test_faults_resume_no_broker_that_the_test_has_paused():
+    with Kafka(3) as kafka:
+        kafka.broker(3).pause()
+        with kafka.chaos(1, ["kill"]) as chaos:
+            while not any("broker 3" in each.text for each in chaos.happened[:-1]):
+                kafka.clock.advance(0.2)
+        told = [each.text for each in chaos.happened if "broker 3" in each.text]
+        assert all(each.endswith("not possible: broker 3 is paused") for each in told)
+        assert kafka.world.is_paused(3)
+
+
 def test_a_snapshot_is_put_back_while_faults_are_made():
     with Kafka() as kafka:
         kafka.topic("orders")
