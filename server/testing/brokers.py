@@ -69,8 +69,8 @@ class LabBroker:
     def start(self) -> None:
         """Start the broker with the data that it had; return when it serves clients, leads what it is to lead, and is in sync.
 
-        As far as it can be: it is waited for neither where `shrink_isr` keeps it out, nor while its leader is down or out of
-        reach, nor for long on a frozen clock. Raises LabError.
+        As far as it can be: it is waited for neither where `shrink_isr` keeps it out, nor while its disk is full or its leader is
+        down or out of reach, nor for long on a frozen clock. Raises LabError.
         """
         self._lab.call(self._change, self._node.start)
 

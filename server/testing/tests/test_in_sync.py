@@ -157,7 +157,12 @@ def kill(kafka: Kafka, leader: int, follower: int) -> None:
     kafka.broker(leader).kill()
 
 
-@pytest.mark.parametrize("keep_out", [shrink, pause, isolate, kill])
+def fill(kafka: Kafka, leader: int, follower: int) -> None:
+    kafka.broker(follower).fill_disk()
+    kafka.produce("orders", "no room", partition=0)
+
+
+@pytest.mark.parametrize("keep_out", [shrink, pause, isolate, kill, fill])
 def test_a_broker_that_starts_is_not_waited_for_where_it_cannot_be_in_sync(
     kafka: Kafka, keep_out: Callable[[Kafka, int, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

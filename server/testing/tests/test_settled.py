@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.server.testing.errors import LabError
 from ottla.server.testing.kafka import Kafka
@@ -14,6 +15,7 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 ALL = [1, 2, 3]
 NAMES_TOPICS = 9  # version of Metadata
 LATE_S = 0.05
+PATIENCE_S = 30
 
 
 @pytest.fixture
@@ -129,6 +131,21 @@ def test_it_is_said_what_has_not_settled(kafka: Kafka, monkeypatch: pytest.Monke
     kafka.wire.rules.clear()
     with pytest.raises(LabError, match="Broker 1 does not know that it leads orders-0 after 0 s"):
         kafka.call(kafka.world.until_settled)
+
+
+def test_a_follower_whose_disk_is_full_is_not_waited_for_until_it_is_an_error(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)
+    monkeypatch.setattr(world, "SETTLED_LOOKS", 20)
+    kafka.wire.rules.clear()
+    kafka.broker(3).fill_disk()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": 1})
+    producer.produce("orders", b"not on the third", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    kafka.broker(1).kill()
+    assert kafka.partition("orders", 0).isr == [2, 3]
+    assert kafka.records("orders") == []  # the new leader shows it to nobody, as it cannot know that all have it
 
 
 @pytest.mark.parametrize("how", ["elect", "kill"])

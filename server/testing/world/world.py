@@ -72,7 +72,7 @@ class World(Cluster):
 
     async def stop(self, node_id: int) -> None:
         """Stop a broker as SIGTERM does. Raises LabError if it is paused."""
-        if node_id in self._cuts.paused:
+        if self.is_paused(node_id):
             raise LabError(f"Broker {node_id} is paused, so that it hears no stop(); resume() it first, or kill() it.")
         await self.node(node_id).stop()
 
@@ -104,7 +104,7 @@ class World(Cluster):
 
         `topics`: whose partitions are looked at; None: all of them. `back`: id of a broker that has to be in sync with each
         leader that it reaches, unless `shrink_isr` keeps it out; on a frozen clock it is waited for a second. Raises LabError
-        after 30 s, but gives up after 5 s while rules of a test change what brokers say to each other.
+        after 30 s, but gives up after 5 s while rules of a test change what brokers say to each other, or a disk is full.
         """
         wanted = None if topics is None else set(topics)
         number = 0
@@ -131,8 +131,10 @@ class World(Cluster):
 
     @property
     def _is_disturbed(self) -> bool:
-        """True while rules of a test change what brokers say to each other."""
-        return any(each.wanted.of_brokers for each in {*self.wire.rules.active} - {*self.held_replicas.values()})
+        """True while rules of a test change what brokers say to each other, or a disk is full."""
+        rules = {*self.wire.rules.active} - {*self.held_replicas.values()}
+        is_full = any(each.storage.space_left is not None for each in self.nodes.values())
+        return is_full or any(each.wanted.of_brokers for each in rules)
 
     async def _unsettled(self, topics: set[str] | None, back: int | None = None) -> list[Problem]:
         running = {id: node.broker for id, node in self.nodes.items() if node.broker is not None}
@@ -185,7 +187,7 @@ class World(Cluster):
         if can_know and held.high_watermark < held.leader_epoch_start_offset:
             late = [id for id in free if id in state.isr]
             return Problem(f"Not all followers fetch {topic}-{index} from broker {state.leader}", held, late)
-        if back in free and back in in_reach and back not in state.isr:
+        if back in free and back in in_reach and back not in state.isr and self.nodes[back].storage.space_left is None:
             return Problem(f"Broker {back} is not in the ISR of {topic}-{index}", held, [back])
         return None
 
