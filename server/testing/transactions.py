@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.testing.errors import LabError, check
 from ottla.server.testing.world.clock import pause
-from ottla.server.testing.world.world import LOADING, PAUSE_S, SETTLED_LOOKS, SHOWN_LOOKS, TRANSACTION
+from ottla.server.testing.world.world import FROZEN_LOOKS, LOADING, PAUSE_S, SETTLED_LOOKS, SHOWN_LOOKS, TRANSACTION
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.producer_ids import InitProducerIdRequest
@@ -47,17 +47,22 @@ async def list_transactions(world: World) -> dict[str, Transaction]:
 async def until_marked(world: World, topic: str) -> None:
     """Wait until transactions that have been committed or aborted have their markers in a topic.
 
-    A client's commit returns before that, as with Kafka. It gives up after SETTLED_LOOKS looks.
+    A client's commit returns before that, as with Kafka. It gives up after SETTLED_LOOKS looks, on a frozen clock after FROZEN_LOOKS.
     """
-    request = ListTransactionsRequest(state_filters=ENDING, producer_id_filters=[])
-    for _ in range(SETTLED_LOOKS):
+
+    def is_marked() -> bool:
         held = [
             each for node in world.running() for each in node.serving().replicas.partitions() if each.topic == topic
         ]
-        if not any(each.is_leader and each.last_stable_offset < each.high_watermark for each in held):
-            return
-        answers = await world.ask_coordinators(TRANSACTION_STATE_TOPIC, request)
-        if not any(listed.transaction_states for _, listed in answers):
+        return not any(each.is_leader and each.last_stable_offset < each.high_watermark for each in held)
+
+    if is_marked():
+        return
+    await world.until_settled([TRANSACTION_STATE_TOPIC])  # once: it takes seconds where a test keeps brokers from it
+    request = ListTransactionsRequest(state_filters=ENDING, producer_id_filters=[])
+    for _ in range(SETTLED_LOOKS if world.loop.clock.factor else FROZEN_LOOKS):
+        answers = [await world.ask(request, node) for node in world.running() if not node.is_fenced]
+        if is_marked() or not any(each.transaction_states or each.error_code for each in answers):
             return
         await pause(PAUSE_S)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.server.testing import transactions
 from ottla.server.testing.kafka import Kafka
+from ottla.server.testing.world import world
+from ottla.server.testing.world.world import World
 
 PATIENCE_S = 30
 LATE_S = 0.2
@@ -66,3 +71,22 @@ def test_an_open_transaction_is_not_waited_for(kafka: Kafka):
     producer.abort_transaction(PATIENCE_S)
     kafka.produce("orders", "4", partition=0)
     assert [each.value for each in kafka.records("orders", read_committed=True)] == [b"4"]
+
+
+def test_where_nothing_settles_it_is_waited_for_once(kafka: Kafka, monkeypatch: pytest.MonkeyPatch):
+    for each in (transactions, world):
+        monkeypatch.setattr(each, "SETTLED_LOOKS", 20)
+    settle, calls = World.until_settled, []
+
+    async def until_settled(*words: Any, **names: Any) -> None:
+        calls.append(words)
+        await settle(*words, **names)
+
+    kafka.wire.rules.clear()
+    kafka.wire.on("WriteTxnMarkers", of_brokers=True).fail("NOT_LEADER_OR_FOLLOWER", times=None)
+    begin(kafka).commit_transaction(PATIENCE_S)
+    kafka.wire.on("UpdateMetadata", of_brokers=True).fail("STALE_CONTROLLER_EPOCH", times=None)
+    kafka.broker(kafka.partition("orders", 0).leader).kill()
+    monkeypatch.setattr(World, "until_settled", until_settled)
+    kafka.records("orders", read_committed=True)
+    assert len(calls) == 1
