@@ -81,7 +81,7 @@ def error_answer(
 ) -> Message:
     """Return a response to `request` with an error for the whole request, or for each of its elements.
 
-    `innermost`: put the error into the innermost elements alone, such as partitions.
+    `innermost`: put the error into the innermost elements alone, such as partitions, or a group that names none.
     """
     answer: Message = _with_unknown(response_class)
     if (
@@ -111,7 +111,8 @@ def _element(
     else:
         setattr(element, _key_of_type(cls, type(named)), named)
     arrays = _arrays_with_errors(cls, version)
-    if innermost and arrays or not _puts_error(element, version, code, message):
+    names_more = innermost and any(_counterpart(named, name, version) for name, _ in arrays)
+    if names_more or not _puts_error(element, version, code, message):
         for name, item in arrays:
             below = _counterpart(named, name, version)
             setattr(element, name, [_element(item, each, version, code, message, innermost) for each in below])

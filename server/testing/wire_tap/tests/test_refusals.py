@@ -131,6 +131,9 @@ def test_errors_of_offsets_are_at_their_partitions(version: int) -> None:
     assert rest is not None and list(places_in(rest, no_name)) == [("orders", 0)]
     of_all = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     assert dict(errors_in(refusal(of_all, 9, unstable, None, no_name)[0])) == {(): unstable}
+    both = OffsetFetchRequest(groups=[*offset_fetch().groups, *of_all.groups])
+    errors = [*errors_in(refusal(both, 9, unstable, None, no_name)[0])]
+    assert errors == [(("orders", 0), unstable), (("orders", 1), unstable), ((), unstable)]
 
 
 def test_every_api_can_be_refused_in_every_version() -> None:
