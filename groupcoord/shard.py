@@ -26,6 +26,7 @@ from ottla.groupcoord.effects import (
     WORK_PER_CALL,
     Effects,
     TimerKey,
+    Timers,
 )
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
@@ -222,7 +223,9 @@ class Shard:
             for _ in group.unload(error):
                 yield from self._effects.take_replies()
             yield from self._effects.take_replies()
-        self._groups.clear()  # a manager and its parts hold each other, and would hold the groups
+        # A manager and its parts hold each other, and would hold the groups and their deadlines.
+        self._groups.clear()
+        self._effects.timers = Timers()
 
     # ------------------------------------------------------------------ reads, allowed at any time
 

@@ -199,13 +199,13 @@ def test_loading_applies_the_latest_record_of_a_group() -> None:
 def test_an_unloaded_shard_frees_its_groups_and_offsets_without_the_garbage_collector() -> None:
     talk = Conversation()
     talk.commit(7, joined=talk.stable_group(2)[0])
-    groups = talk.shard._groups
+    groups, effects = talk.shard._groups, talk.shard._effects
     (offsets,) = [ref(each) for each in talk.shard._managers if isinstance(each, OffsetMetadataManager)]
-    assert groups and offsets() is not None
+    assert groups and len(effects.timers) > 2 and offsets() is not None
     gc.disable()
     try:
         talk.restart()
-        assert not groups and offsets() is None
+        assert not groups and not len(effects.timers) and offsets() is None
     finally:
         gc.enable()
 
