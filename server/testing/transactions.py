@@ -47,7 +47,8 @@ async def list_transactions(world: World) -> dict[str, Transaction]:
 async def until_marked(world: World, topic: str) -> None:
     """Wait until transactions that have been committed or aborted have their markers in a topic.
 
-    A client's commit returns before that, as with Kafka. It gives up after SETTLED_LOOKS looks, on a frozen clock after FROZEN_LOOKS.
+    A client's commit returns before that, as with Kafka. It gives up after SETTLED_LOOKS looks, on a frozen clock after
+    FROZEN_LOOKS, and at once where the coordinator is paused, or cut off from the others.
     """
 
     def is_marked() -> bool:
@@ -61,7 +62,8 @@ async def until_marked(world: World, topic: str) -> None:
     await world.until_settled([TRANSACTION_STATE_TOPIC])  # once: it takes seconds where a test keeps brokers from it
     request = ListTransactionsRequest(state_filters=ENDING, producer_id_filters=[])
     for _ in range(SETTLED_LOOKS if world.loop.clock.factor else FROZEN_LOOKS):
-        answers = [await world.ask(request, node) for node in world.running() if not node.is_fenced]
+        able = [node for node in world.running() if not (node.is_fenced or world.is_off_tree(node.node_id))]
+        answers = [await world.ask(request, node) for node in able]
         if is_marked() or not any(each.transaction_states or each.error_code for each in answers):
             return
         await pause(PAUSE_S)

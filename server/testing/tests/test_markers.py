@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.server.testing import transactions
 from ottla.server.testing.kafka import Kafka
 from ottla.server.testing.world import world
-from ottla.server.testing.world.world import World
+from ottla.server.testing.world.world import TRANSACTION, World
 
 PATIENCE_S = 30
 LATE_S = 0.2
@@ -90,3 +90,16 @@ def test_where_nothing_settles_it_is_waited_for_once(kafka: Kafka, monkeypatch: 
     monkeypatch.setattr(World, "until_settled", until_settled)
     kafka.records("orders", read_committed=True)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("how", ["pause", "isolate"])
+def test_markers_of_a_coordinator_that_reaches_nobody_are_not_waited_for(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    kafka.wire.rules.clear()
+    kafka.wire.on("WriteTxnMarkers", of_brokers=True).fail("NOT_LEADER_OR_FOLLOWER", times=None)
+    begin(kafka).commit_transaction(PATIENCE_S)
+    assert kafka.transactions()["t"].state == "PrepareCommit"  # and all coordinators have loaded what is theirs
+    getattr(kafka.broker(kafka.call(kafka.world.coordinator, "t", TRANSACTION).node_id), how)()
+    monkeypatch.setattr(transactions, "pause", None)  # a wait would fail
+    assert len(kafka.records("orders", read_committed=True)) < 3
