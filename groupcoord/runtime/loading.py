@@ -52,11 +52,21 @@ _Marker = tuple[int, bool]
 async def shard_from_log(log: CoordinatorPartition, runtime: Host[ShardT]) -> ShardT:
     """Return a new shard with all records of a partition replayed and its members' sessions started. Raises KafkaError."""
     shard = runtime.kind.make()  # a new one, so that nothing of an earlier one mixes with the log
-    await replay_log(runtime.kind, shard, log, runtime.run_in_thread)
-    time_slice = TimeSlice()
-    for _ in shard.start_sessions(runtime.now_ms()):
-        await time_slice.yield_if_over()
+    try:
+        await replay_log(runtime.kind, shard, log, runtime.run_in_thread)
+        time_slice = TimeSlice()
+        for _ in shard.start_sessions(runtime.now_ms()):
+            await time_slice.yield_if_over()
+    except BaseException:
+        drop(shard)
+        raise
     return shard
+
+
+def drop(shard: CoordinatorShard) -> None:
+    """Free the groups of a shard that was never served: they may hold each other, and a load is tried again every second."""
+    for _ in shard.unload(ErrorCode.NOT_COORDINATOR):
+        pass
 
 
 async def replay_log(

@@ -60,7 +60,7 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     together,
     translated,
 )
-from ottla.groupcoord.runtime.loading import Farewell, last_replies, shard_from_log
+from ottla.groupcoord.runtime.loading import Farewell, drop, last_replies, shard_from_log
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -395,8 +395,7 @@ class PartitionRuntime(Generic[ShardT]):
                 # A follower that comes back commits all appends at once.
                 await time_slice.yield_if_over()
         except KafkaError as error:
-            # The batch was written, but nobody knows whether it will be committed. Memory may be wrong now, so the
-            # log decides.
+            # The batch was written, but nobody knows whether it will be committed. Memory may be wrong: the log decides.
             if self._shard is shard:
                 logger.error("partition %d of %s could not commit: %s", *self._place, error)
                 self._start_over(shard, translated(error.code))
@@ -540,8 +539,7 @@ class PartitionRuntime(Generic[ShardT]):
             shard = await shard_from_log(self._log, self._runtime)
             # Another broker may have been elected while this one read.
             if self._runtime.leads(self):
-                # The shard has to be in place before its first records are carried out, because these are replayed
-                # into it.
+                # It has to be in place before its first records are carried out, because these are replayed into it.
                 self._shard = shard
                 self._carry_out(shard.loaded(**self._runtime.times()))
                 if self._kind.on_force is not None:
@@ -550,6 +548,8 @@ class PartitionRuntime(Generic[ShardT]):
                 if self._failed_loads:
                     logger.info("partition %d of %s is loaded after %d tries", *self._place, self._failed_loads)
                 self._failed_loads = 0
+            else:
+                drop(shard)
         except (KafkaError, OSError) as error:
             self._load_later(error)
         except Exception as error:

@@ -850,6 +850,31 @@ async def test_load_meets_errors_of_every_kind_and_succeeds(
     assert offset_of(committed(talk)) == 5
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_load_that_comes_to_nothing_leaves_nothing_behind(
+    is_lost: bool, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    talk.commit(5)
+
+    async def read_batches(partition: int) -> AsyncGenerator[bytes, None]:
+        for batch in talk.log.batches[partition]:
+            yield batch
+        await trio.sleep(1)
+        if not is_lost:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+
+    monkeypatch.setattr(talk.log, "read_batches", read_batches)
+    talk.groups.on_resignation(GROUP_PARTITION)
+    with nothing_is_left_of(ClassicGroup):
+        talk.groups.on_election(GROUP_PARTITION)
+        await trio.sleep(0.5 if is_lost else 5)
+        talk.groups.on_resignation(GROUP_PARTITION)
+        await trio.sleep(2)
+        assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
+
+
 async def test_partition_is_loaded_when_its_broker_is_not_fenced_any_more(
     autojump_clock: trio.abc.Clock, nursery: trio.Nursery
 ) -> None:
