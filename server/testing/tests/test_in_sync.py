@@ -140,6 +140,17 @@ def test_a_rolling_restart_leaves_all_replicas_in_sync(kafka: Kafka) -> None:
     assert [end_of(kafka, each) for each in ALL] == [6, 6, 6]
 
 
+def test_brokers_that_were_all_down_show_what_was_acknowledged(kafka: Kafka) -> None:
+    kafka.produce("orders", "before", partition=0)
+    for each in kafka.brokers:
+        each.kill()
+    kafka.wire.on("Fetch", of_brokers=True).delay(LATE_S, times=None, before=True)
+    for each in kafka.brokers:  # the last one can lead, and knows less than min.insync.replicas in sync at first
+        each.start()
+    assert [each.value for each in kafka.records("orders")] == [b"before"]
+    assert kafka.partition("orders", 0).isr == ALL
+
+
 def shrink(kafka: Kafka, leader: int, follower: int) -> None:
     kafka.shrink_isr("orders", 0, [each for each in ALL if each != follower])
 

@@ -103,8 +103,9 @@ class World(Cluster):
         """Wait until the controller knows who runs, and the brokers in its reach have done what it has decided.
 
         `topics`: whose partitions are looked at; None: all of them. `back`: id of a broker that has to be in sync with each
-        leader that it reaches, unless `shrink_isr` keeps it out; on a frozen clock it is waited for a second. Raises LabError
-        after 30 s, but gives up after 5 s while rules of a test change what brokers say to each other, or a disk is full.
+        leader that it reaches, and its followers with it, unless `shrink_isr` keeps them out; on a frozen clock they are
+        waited for a second. Raises LabError after 30 s, but gives up after 5 s while rules of a test change what brokers say
+        to each other, or a disk is full.
         """
         wanted = None if topics is None else set(topics)
         number = 0
@@ -187,8 +188,10 @@ class World(Cluster):
         if can_know and held.high_watermark < held.leader_epoch_start_offset:
             late = [id for id in free if id in state.isr]
             return Problem(f"Not all followers fetch {topic}-{index} from broker {state.leader}", held, late)
-        if back in free and back in in_reach and back not in state.isr and self.nodes[back].storage.space_left is None:
-            return Problem(f"Broker {back} is not in the ISR of {topic}-{index}", held, [back])
+        wanted = free if back == state.leader else [id for id in free if id == back]
+        has_room = [id for id in wanted if self.nodes[id].storage.space_left is None]
+        if away := [id for id in has_room if id in in_reach and id not in state.isr]:
+            return Problem(f"Broker {away[0]} is not in the ISR of {topic}-{index}", held, away)
         return None
 
     def _shows(self, broker: Broker, topic: str) -> bool:
