@@ -197,7 +197,8 @@ class ShareCoordinatorShard:
         return Outcome([], [], [])
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """No-op: this shard parks no requests."""
+        """Answer nobody, as this shard parks no requests, and let go of the handlers: they would hold the shard for good."""
+        self._handlers = {}
         return []
 
     def discard(self) -> Outcome[ShareRecord]:

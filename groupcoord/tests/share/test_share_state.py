@@ -32,6 +32,7 @@ from ottla.groupcoord.share.coordinator.state_requests import (
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_state import StateBatch, WriteStatePartition
 from ottla.wire.tests.effort import first
+from ottla.wire.tests.garbage import nothing_is_left_of
 
 TOPIC, OTHER, UNKNOWN = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 START_MS = 1_700_000_000_000
@@ -209,6 +210,13 @@ def test_initialized_share_partition_is_known(talk: Conversation) -> None:
     read = talk.read()
     assert (read.error, read.response.start_offset, read.response.state_epoch) == (ErrorCode.NONE, 5, 0)
     assert batches_of(read) == []
+
+
+def test_unloaded_shard_is_freed_without_the_garbage_collector(talk: Conversation) -> None:
+    talk.initialize(5)
+    with nothing_is_left_of(ShareCoordinatorShard):
+        talk.shard.unload(ErrorCode.NOT_COORDINATOR)
+        talk.shard = talk.read_log()
 
 
 @pytest.mark.parametrize(("start_offset", "count"), [(-1, -1), (0, 0), (7, 0)])

@@ -31,9 +31,11 @@ from ottla.groupcoord.transactions.shard import (
     RECORDS_PER_CALL,
     CompleteTransaction,
     ProducerAnswer,
+    TransactionShard,
 )
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId, verify
 from ottla.wire.errors import ErrorCode
+from ottla.wire.tests.garbage import nothing_is_left_of
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -424,6 +426,14 @@ def test_a_delayed_end_does_not_end_a_later_transaction() -> None:
     talk.write_markers()
     talk.add(second)
     assert talk.end(first).error is FENCED and talk.state is ONGOING
+
+
+def test_an_unloaded_shard_is_freed_without_the_garbage_collector() -> None:
+    talk = Transactions()
+    talk.in_state(PREPARE_COMMIT)
+    with nothing_is_left_of(TransactionShard):
+        talk.shard.unload(ErrorCode.NOT_COORDINATOR)
+        talk.restart()
 
 
 # ---------------------------------------------------------------------- markers
