@@ -156,4 +156,5 @@ class LabBroker:
         assert isinstance(region, FileRegion) and isinstance(region.file, MemoryFile)
         last = region.position + region.length - 1
         (byte,) = region.file.read_at(last, 1)
+        self._lab.world.is_damaged = True
         self._node.storage.damage(region.file.path, last, bytes([byte ^ 0xFF]))

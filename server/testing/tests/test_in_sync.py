@@ -173,11 +173,17 @@ def fill(kafka: Kafka, leader: int, follower: int) -> None:
     kafka.produce("orders", "no room", partition=0)
 
 
-@pytest.mark.parametrize("keep_out", [shrink, pause, isolate, kill, fill])
+def damage(kafka: Kafka, leader: int, follower: int) -> None:
+    kafka.produce("orders", "damaged", partition=0)
+    kafka.broker(leader).corrupt("orders", 0, 0)
+
+
+@pytest.mark.parametrize("keep_out", [shrink, pause, isolate, kill, fill, damage])
 def test_a_broker_that_starts_is_not_waited_for_where_it_cannot_be_in_sync(
     kafka: Kafka, keep_out: Callable[[Kafka, int, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)
+    monkeypatch.setattr(world, "SETTLED_LOOKS", 500)
     controller = kafka.controller  # which is neither of the two
     assert controller is not None
     leader, follower = (each for each in ALL if each != controller)

@@ -97,6 +97,8 @@ class Cluster:
         self._silenced: dict[tuple[tuple[str, Any], ...], Rule] = {}
         self.held_replicas: dict[tuple[str, int, int], Rule] = {}
         """Rules that keep followers from fetching, by topic, partition and broker (`server/testing/in_sync.py`)."""
+        self.is_damaged = False
+        """True once a test has damaged a batch, which followers may need."""
         self.wire = Wire(loop.clock.now_ms, topic_name=self._topic_name)
         """Tap of the connections of all brokers."""
         self.restored_after: WireRequest | None = None

@@ -105,7 +105,7 @@ class World(Cluster):
         `topics`: whose partitions are looked at; None: all of them. `back`: id of a broker that has to be in sync with each
         leader that it reaches, and its followers with it, unless `shrink_isr` keeps them out; on a frozen clock they are
         waited for a second. Raises LabError after 30 s, but gives up after 5 s while rules of a test change what brokers say
-        to each other, or a disk is full.
+        to each other, or a disk is full, or once a batch is damaged.
         """
         wanted = None if topics is None else set(topics)
         number = 0
@@ -132,10 +132,10 @@ class World(Cluster):
 
     @property
     def _is_disturbed(self) -> bool:
-        """True while rules of a test change what brokers say to each other, or a disk is full."""
+        """True while rules of a test change what brokers say to each other, or a disk is full, or once a batch is damaged."""
         rules = {*self.wire.rules.active} - {*self.held_replicas.values()}
         is_full = any(each.storage.space_left is not None for each in self.nodes.values())
-        return is_full or any(each.wanted.of_brokers for each in rules)
+        return is_full or self.is_damaged or any(each.wanted.of_brokers for each in rules)
 
     async def _unsettled(self, topics: set[str] | None, back: int | None = None) -> list[Problem]:
         running = {id: node.broker for id, node in self.nodes.items() if node.broker is not None}
