@@ -75,7 +75,7 @@ def test_an_open_transaction_is_not_waited_for(kafka: Kafka):
 
 def test_where_nothing_settles_it_is_waited_for_once(kafka: Kafka, monkeypatch: pytest.MonkeyPatch):
     for each in (transactions, world):
-        monkeypatch.setattr(each, "SETTLED_LOOKS", 20)
+        monkeypatch.setattr(each, "SETTLED_LOOKS", 200)
     settle, calls = World.until_settled, []
 
     async def until_settled(*words: Any, **names: Any) -> None:

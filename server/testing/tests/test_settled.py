@@ -137,7 +137,7 @@ def test_a_follower_whose_disk_is_full_is_not_waited_for_until_it_is_an_error(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world, "SHOWN_LOOKS", 1_000)
-    monkeypatch.setattr(world, "SETTLED_LOOKS", 20)
+    monkeypatch.setattr(world, "SETTLED_LOOKS", 500)
     kafka.wire.rules.clear()
     kafka.broker(3).fill_disk()
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": 1})
