@@ -59,7 +59,7 @@ FORETOLD = {
     "server/testing/simulation/processors.py": "a simulation's seed",
     "server/testing/simulation/simulation.py": "a simulation's seed",
     "server/testing/simulation/virtual.py": "a simulation's seed",
-    "server/testing/world/world.py": "a test's seed",
+    "server/testing/world/cluster.py": "a test's seed",
 }
 
 

@@ -20,6 +20,7 @@ class Member(ClusterMember):
 
     def __init__(self) -> None:
         self._broker: Any = SimpleNamespace(node_id=1)
+        self._tree = cast(Any, SimpleNamespace(is_shared=True))
         self.security = cast(Any, SimpleNamespace(listeners=dict))
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._may_join.set()
