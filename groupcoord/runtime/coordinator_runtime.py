@@ -216,8 +216,10 @@ class Runtime(Generic[ShardT]):
             self._wake = trio.Event()
             deadlines = [each.next_deadline_ms() for each in self._partitions.values()]
             self._sleeping_until_ms = min((each for each in deadlines if each is not None), default=float("inf"))
-            with trio.move_on_at(self._sleeping_until_ms / 1000):
-                await self._wake.wait()
+            # Times are rounded: what is due may lie half a millisecond ahead, and a clock that stands still never gets there.
+            if self._sleeping_until_ms > self.now_ms():
+                with trio.move_on_at(self._sleeping_until_ms / 1000):
+                    await self._wake.wait()
             # Members could not reach a fenced broker, so their silence proves nothing.
             if self.log.is_fenced():
                 await self._suspend()

@@ -315,6 +315,18 @@ async def test_joins_wait_for_each_other(autojump_clock: trio.abc.Clock, nursery
     assert len(answers[0].members) == 3
 
 
+async def test_what_is_due_at_once_needs_no_time(mock_clock: trio.testing.MockClock, nursery: trio.Nursery) -> None:
+    mock_clock.jump(0.0006)  # rounded, this is a millisecond that has not come yet
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    answers: dict[int, Any] = {}
+    await talk.start(nursery)
+    for number in range(50):  # whatever the task of the deadlines is at
+        nursery.start_soon(collect, answers, number, talk.join(group=f"group-{number}"))
+        await trio.lowlevel.checkpoint()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(answers) == 50
+
+
 async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     await talk.start(nursery)
